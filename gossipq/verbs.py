@@ -40,9 +40,11 @@ class Room(Enum):
     CLIENT = "the client: an answer, or news of its subscriptions"
 
 
-#: rooms of the leader of a shard whose requests need a session
-LEADER_ROOMS = frozenset((Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.EXPLAINING))
+#: rooms whose requests need a session
+SESSION_ROOMS = frozenset((Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.EXPLAINING, Room.BACKUPS))
 META_ROOMS = frozenset((Room.REGISTER, Room.ROSTER))
+#: rooms of the leader of a shard that take one request after the other; PUBLISHING takes batches
+LEADER_ROOMS = SESSION_ROOMS | META_ROOMS | {Room.RECONFIGURATION, Room.INSTALLING}
 
 
 class Need(NamedTuple):

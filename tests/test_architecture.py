@@ -95,8 +95,17 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
 }
 #: rooms of the core -> floor; rooms on one floor are blind to each other, and others enter by the door alone
-CORE_ROOMS = {"storage": 1, "raft": 2, "ledger": 2, "copies": 3, "delivery": 3, "register": 4, "requests": 4}
-CORE_TOP = 5  #: modules right in gossipq.core
+CORE_ROOMS = {
+    "storage": 1,
+    "raft": 2,
+    "ledger": 2,
+    "desk": 3,
+    "copies": 4,
+    "delivery": 4,
+    "register": 5,
+    "requests": 5,
+}
+CORE_TOP = 6  #: modules right in gossipq.core
 #: imports that run sideways and are meant to
 BESIDE = {
     ("adapters", "ports"),
@@ -669,7 +678,6 @@ def test_no_two_public_classes_have_one_name() -> None:
 
 
 METHODS_MAX = 60  #: of a class, those of its parents counted
-STILL_LARGER = {"Shard"}  #: take it out when it is taken apart
 
 
 def large_classes(sources: Iterable[str]) -> set[str]:
@@ -693,7 +701,7 @@ def large_classes(sources: Iterable[str]) -> set[str]:
 
 def test_no_class_has_too_many_methods() -> None:
     found = large_classes(sources_of("gossipq", "gossipq_node"))
-    assert found == STILL_LARGER, "cut the class into parts that it owns"
+    assert sorted(found) == [], "cut the class into parts that it owns"
 
 
 def test_methods_of_parents_count() -> None:
@@ -713,3 +721,22 @@ def test_names_that_may_not_be_are_seen() -> None:
     assert gerunds(["gossipq.core.copies.moving", "gossipq.core.ring_of", "gossipq.moving.copies"]) == {
         "gossipq.core.copies.moving"
     }
+
+
+HOSTS_MAX = 5  #: protocols by which a part calls its owner: make it 4; a part gets what it needs, by name
+
+
+def host_protocols(sources: Iterable[str]) -> list[str]:
+    return [
+        node.name
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+        and node.name.endswith("Host")
+        and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+    ]
+
+
+def test_few_protocols_call_upwards() -> None:
+    assert len(host_protocols(sources_of("gossipq", "gossipq_node"))) <= HOSTS_MAX
+    assert host_protocols(["class AHost(Protocol): ...\nclass BHost: ..."]) == ["AHost"]

@@ -25,14 +25,12 @@ from typing import Protocol
 
 from gossipq import limits
 from gossipq.core.copies import Mail
+from gossipq.core.desk import Request
 from gossipq.core.effects import Effects
 from gossipq.core.raft import Replication
-from gossipq.core.requests import Client
 from gossipq.core.shard import Ready, Shard
-from gossipq.core.storage import Entry
 from gossipq.errors import GossipqError, OutOfMemory, StoreError
-from gossipq.messages import Publish
-from gossipq.types import BatchInfo, Now, Origin, SessionId, ShardId
+from gossipq.types import Now, SessionId, ShardId
 from gossipq.values import Message
 
 #: what is due in a turn beside shards: opening them, lazy writes, messages between them
@@ -145,7 +143,7 @@ class Turn:
         """Leader time minus boot time, the latest of all shards: messages of leaders arrive
         late.
         """
-        known = (shard.known_ahead_ms(self._now) for shard in self.shards.values())
+        known = (shard.replica.time.known_ahead_ms(self._now) for shard in self.shards.values())
         return max((ahead_ms for ahead_ms in known if ahead_ms is not None), default=None)
 
     def wake(self, shard_id: ShardId) -> None:
@@ -156,36 +154,18 @@ class Turn:
         """Commit in the next turn even without promises, because the store has work."""
         self.due[LAZY] = self._now.boot_ms
 
-    def step(
-        self,
-        shard: Shard,
-        origin: Origin,
-        request_id: int,
-        client: Client | None,
-        message: Message,
-        term: int = 0,
-        entries: list[Entry] | None = None,
-        batch: bytes = b"",
-    ) -> None:
+    def step(self, shard: Shard, request: Request) -> None:
         """Handle a request, or a message of another copy, on a touched shard."""
         self._at = shard
-        shard.step(origin, request_id, client, message, term, entries, batch)
+        shard.step(request)
         self._at = None
 
-    def publish(
-        self,
-        shard: Shard,
-        origin: Origin,
-        request_id: int,
-        client: Client | None,
-        message: Publish,
-        info: BatchInfo,
-        batch: bytes,
-    ) -> None:
-        """Publish a verified batch on a touched shard."""
+    def publish(self, shard: Shard, request: Request) -> bool:
+        """Publish a verified batch on a touched shard. False: it was refused."""
         self._at = shard
-        shard.publish(origin, request_id, client, message, info, batch)
+        accepted = shard.publish(request)
         self._at = None
+        return accepted
 
     def sessions(self) -> set[SessionId]:
         """Return the sessions with state in any shard that ends with them."""
@@ -256,7 +236,7 @@ class Turn:
         for shard_id, message in told:
             shard = self.touch(shard_id)
             if shard is not None:
-                self.step(shard, (), 0, None, message)
+                self.step(shard, Request(message))
         for shard_id in self.shards:
             if self.due.get(shard_id, NEVER_MS) <= self._now.boot_ms:
                 self.touch(shard_id)

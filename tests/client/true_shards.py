@@ -13,8 +13,8 @@ import pytest
 
 from client.hand import HOME, LEADER, Hand, Sent
 from core.harness import FakeWorker
-from gossipq.core.effects import Effects, refusal
-from gossipq.core.requests.consume import Client
+from gossipq.core.desk import Client, refusal
+from gossipq.core.effects import Effects
 from gossipq.core.shard import Shard
 from gossipq.errors import Forbidden
 from gossipq.messages import Hello, Ping, Publish, Welcome

@@ -11,9 +11,9 @@ from core.harness import client
 from core.places import NEVER, held_or_moving, offsets, on_the_way_to_disk, returned, waiting
 from gossipq import limits
 from gossipq.core.delivery import Delivery, PartitionView
+from gossipq.core.desk import Client
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import Cursor
-from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
 from gossipq.messages import (
     Ack,
@@ -304,7 +304,7 @@ class Busy:
             self.tell(OPERATOR, PurgeDead(self.partition, "g", ranges))
             return
         # also what is a letter by then: of what is told in the same turn, or on its way
-        soon = self.fleet.led.inbox or list(self.shard.unapplied())
+        soon = self.fleet.led.inbox or list(self.shard.desk.unapplied)
         dead = self.cursor.dead.scan() if self.cursor and not soon else ()
         leases = held_or_moving(self.view) if self.view else ()
         letters = {at for each in dead for at in range(each.first, each.end)}

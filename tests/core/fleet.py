@@ -7,10 +7,10 @@ from collections.abc import Callable
 from core.seat import Seat
 from gossipq.core.copies import Mail
 from gossipq.core.copies.placement import plan
+from gossipq.core.desk import Client
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.raft import Replication
-from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
@@ -228,7 +228,7 @@ class FallibleFleet(Fleet):
         for _ in range(400):
             self.lead()
             self.take_turns(50)
-            if self.serving and not list(self.leader.unapplied()):
+            if self.serving and not list(self.leader.desk.unapplied):
                 return
         raise AssertionError("entries are not applied")
 

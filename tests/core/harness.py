@@ -8,11 +8,11 @@ from typing import Any
 from gossipq import limits
 from gossipq.core.copies import Mail
 from gossipq.core.delivery import Dispatch
+from gossipq.core.desk import Client, Request
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import Ledger
-from gossipq.core.raft import Pending, Replication
+from gossipq.core.raft import Replication
 from gossipq.core.requests import IdleGroups, stats
-from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
@@ -20,7 +20,7 @@ from gossipq.core.storage.tables import MemoryTables
 from gossipq.core.turn import Turn
 from gossipq.errors import StoreError
 from gossipq.messages import CreateTopic, Publish, RefusedMessage, Subscribe, Topics
-from gossipq.types import Now, Origin, PartitionKey, partition_key
+from gossipq.types import BatchInfo, Now, Origin, PartitionKey, partition_key
 from gossipq.values import (
     GroupOptions,
     GroupStats,
@@ -94,13 +94,24 @@ class FakeWorker:
         for step in steps:
             step()
 
-    def step(self, shard: int, *message: Any, **more: Any) -> None:
+    def step(
+        self, shard: int, origin: Origin, request_id: int, who: Client | None, message: Message, **more: Any
+    ) -> None:
         """Calls `Turn.step` within a turn."""
-        self.turns.step(self.shards[shard], *message, **more)
+        self.turns.step(self.shards[shard], Request(message, origin, request_id, who, **more))
 
-    def take(self, shard: int, *message: Any) -> None:
+    def take(
+        self,
+        shard: int,
+        origin: Origin,
+        request_id: int,
+        who: Client | None,
+        message: Publish,
+        info: BatchInfo,
+        batch: bytes,
+    ) -> None:
         """Calls `Turn.publish` within a turn."""
-        self.turns.publish(self.shards[shard], *message)
+        self.turns.publish(self.shards[shard], Request(message, origin, request_id, who, batch, info))
 
     def end_session(self, session: bytes, silent: bool = False) -> None:
         """Ends a session within a turn."""
@@ -238,7 +249,7 @@ def single(info: TopicInfo) -> PartitionKey:
 
 def counters(ledger: Ledger, dispatch: Dispatch) -> tuple[list[PartitionStats], list[GroupStats]]:
     """All STATS rows of a shard."""
-    nobody = IdleGroups(None, ledger, dispatch, Pending())  # type: ignore[arg-type]
+    nobody = IdleGroups(None, ledger, dispatch)  # type: ignore[arg-type]
     partitions, groups, more = stats(ledger, dispatch, nobody, 0, lambda name: True, (-1, -1), 1_000_000)
     assert more is None
     return partitions, groups

@@ -29,7 +29,7 @@ def offsets(ranges: Iterable[tuple[Offset, Offset, object]]) -> Iterator[Offset]
 def reopened(shard: Shard) -> Dispatch:
     """The same by a leader that knows only what is on disk."""
     dispatch = Dispatch(shard.ledger, GroupConfig())
-    dispatch.rebuild(shard.boot_ms, shard.leader_ms, shard.timer_ms)
+    dispatch.rebuild(shard.desk.boot_ms, shard.desk.leader_ms, shard.desk.timer_ms)
     return dispatch
 
 
@@ -58,7 +58,7 @@ def on_the_way_to_disk(shard: Shard) -> set[Offset]:
     """What is to be parked, and is not yet."""
     found = list(shard.dispatch.selector.parking.values())
     decode = msgspec.msgpack.Decoder(payloads.Park).decode
-    found += [decode(entry.payload).rows for entry in shard.unapplied() if entry.kind == log.PARK]
+    found += [decode(entry.payload).rows for entry in shard.desk.unapplied if entry.kind == log.PARK]
     return {at for rows in found for row in rows for at in range(row.first, row.end)}
 
 
@@ -248,7 +248,7 @@ def memory_is_as_reopened(shard: Shard, view: PartitionView, anew: PartitionView
     )
     assert not view.unlogged, "leases that are not logged"
     held, same = held_as(view), held_as(anew)
-    soon_ms = shard.boot_ms + DRIFT_MS
+    soon_ms = shard.desk.boot_ms + DRIFT_MS
     ending = {at for each in (held, same) for at, lease in each.items() if lease[0] <= soon_ms}
     who, again = ({at: lease[1:] for at, lease in each.items() if at not in ending} for each in (held, same))
     assert who == again, "leases, and what they are from disk"

@@ -7,15 +7,18 @@ from collections.abc import Callable, Collection, Sequence
 
 from gossipq import limits
 from gossipq.core.copies import Mail
+from gossipq.core.desk import Client, Request
 from gossipq.core.effects import Effects
 from gossipq.core.raft import Replication
 from gossipq.core.shard import Shard
+from gossipq.core.storage import Entry
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.core.turn import Turn
 from gossipq.errors import StoreError
-from gossipq.types import Now, ShardId
+from gossipq.messages import Publish
+from gossipq.types import BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire.opener import Opener
 
@@ -31,7 +34,7 @@ class Seat:
         self.name, self._settings, self._tables, self._post = name, settings, tables, post
         self.now = now
         self.turn = Turn(self, [shard])
-        self.inbox: deque[Callable[[], None]] = deque()  #: steps for the next turn
+        self.inbox: deque[Callable[[], object]] = deque()  #: steps for the next turn
         self.seen: list[Effects] = []  #: includes the answers to other copies
         #: runs at the beginning of each turn
         self.before: Callable[[Shard], None] = lambda shard: None
@@ -73,13 +76,32 @@ class Seat:
         else:
             self.step((), 0, None, sent.message, term, [], sent.rows)
 
-    def step(self, *message: object, **more: object) -> None:
+    def step(
+        self,
+        origin: Origin,
+        request_id: int,
+        who: Client | None,
+        message: Message,
+        term: int = 0,
+        entries: Sequence[Entry] = (),
+        batch: bytes = b"",
+    ) -> None:
         """Queues a call of `Turn.step` for the next turn."""
-        self.inbox.append(lambda: self.turn.step(self.shard, *message, **more))  # type: ignore[arg-type]
+        request = Request(message, origin, request_id, who, batch, None, term, entries)
+        self.inbox.append(lambda: self.turn.step(self.shard, request))
 
-    def publish(self, *message: object) -> None:
+    def publish(
+        self,
+        origin: Origin,
+        request_id: int,
+        who: Client | None,
+        message: Publish,
+        info: BatchInfo,
+        batch: bytes,
+    ) -> None:
         """Queues a call of `Turn.publish` for the next turn."""
-        self.inbox.append(lambda: self.turn.publish(self.shard, *message))  # type: ignore[arg-type]
+        request = Request(message, origin, request_id, who, batch, info)
+        self.inbox.append(lambda: self.turn.publish(self.shard, request))
 
     def tell(self, message: Message) -> None:
         """Queues a message of another shard for the next turn."""

@@ -191,7 +191,7 @@ def test_records_that_wait_for_another_attempt_hold_the_pages_up(worker, orders)
 def test_a_page_that_retention_reaches_into_stays_whole(worker, orders):
     acked_one_by_one(worker, orders, 100)
     shard = worker.shards[1]
-    worker.turn(lambda: shard.propose(log.TRIM, payloads.encode(payloads.Trim(orders, 5))))
+    worker.turn(lambda: shard.desk.propose(log.TRIM, payloads.encode(payloads.Trim(orders, 5))))
     for _ in range(5):
         worker.tick(1_000)
     assert shard.ledger.partitions[orders].first == 5

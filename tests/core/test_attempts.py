@@ -250,13 +250,13 @@ class Life:
                 where = "memory" if offset in known else "its row"
                 assert right, f"{offset} has {attempts} attempts in {where}, and came as {had} in term {term}"
         fresh = {at for low, high in view.cursor.fresh(0, view.window.next) for at in range(low, high)}
-        if not list(shard.unapplied()):  # an ack that waits to be applied has it in no place
+        if not list(shard.desk.unapplied):  # an ack that waits to be applied has it in no place
             assert fresh <= known.keys() | taken, "open, and nobody would ever get it"
         assert not fresh & rows.keys()
         self.counted(view)
         assert not self.acked & (fresh | rows.keys()), "acked, and comes again"
         anew = Dispatch(shard.ledger, GroupConfig())
-        anew.rebuild(shard.boot_ms, shard.leader_ms, shard.timer_ms)
+        anew.rebuild(shard.desk.boot_ms, shard.desk.leader_ms, shard.desk.timer_ms)
         found = self.view(anew)
         assert found is not None
         for offset, attempts in self.remembered(found):

@@ -9,6 +9,7 @@ from gossipq import limits
 from gossipq.core.copies.snapshot import Sending
 from gossipq.core.ledger import producers, records, retention
 from gossipq.core.raft.replica import LogPoint
+from gossipq.core.requests import upkeep
 from gossipq.core.storage.payloads import CopySet
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import Ack, Cancel, Credit, Done, DropTopic, Edit, RefusedMessage, Subscribe
@@ -39,7 +40,7 @@ def test_producers_that_are_refused_are_not_kept(monkeypatch: pytest.MonkeyPatch
     orders = single(worker.topic())
     worker.tick(1_000)
     shard = worker.shards[1]
-    shard.full = "no space"
+    shard.desk.full = "no space"
     for number in range(500):
         worker.publish(orders, [b"x"], producer=number.to_bytes(16, "big"), sequence=1)
     assert len(shard.ledger.producers._opened) <= 51
@@ -59,7 +60,7 @@ def test_all_idle_producers_are_forgotten_some_at_a_time(monkeypatch: pytest.Mon
     for _ in range(2):  # the first look began before all of them were idle
         worker.tick(limits.HOUR_MS)
         for _ in range(10):
-            worker.tick(retention.FORGET_AGAIN_MS)
+            worker.tick(upkeep.FORGET_AGAIN_MS)
     rows = [key for key, _ in worker.shards[1].ledger.state.scan(b"S", b"T")]
     assert len(rows) == 10
 
@@ -89,7 +90,7 @@ def test_records_that_were_cancelled_before_they_were_due_are_forgotten_as_other
     for days, kept in ((1.9, 8), (0.2, 0 if retain == "acked" else 8)):
         worker.tick(int(days * limits.DAY_MS))
         for _ in range(10):
-            worker.tick(retention.FORGET_AGAIN_MS)
+            worker.tick(upkeep.FORGET_AGAIN_MS)
         assert left() == kept
 
 

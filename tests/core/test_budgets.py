@@ -150,18 +150,18 @@ def test_what_waits_for_other_copies_is_bounded_and_publishes_are_refused_meanwh
     answers = [answer for effects in copies.turns(1) for _, _, answer in effects.replies]
     assert [answer.code for answer in answers] == ["busy"] * 10
     assert all(answer.retry_after_ms > 0 for answer in answers)
-    assert 100_000 <= copies.leader._unapplied.bytes < 130_000
+    assert 100_000 <= copies.leader.desk.unapplied.bytes < 130_000
     copies.away = set()
     assert len(copies.confirms(20)) == 5
     copies.publish(b"y")
     assert len(copies.confirms(6)) == 1
-    assert [shard._unapplied.bytes for shard in copies.shards.values()] == [0, 0, 0]
+    assert [shard.desk.unapplied.bytes for shard in copies.shards.values()] == [0, 0, 0]
 
 
 def test_dead_letters_wait_while_other_copies_are_behind(monkeypatch):
     copies = Copies()
     expiring = TopicInfo(9, "orders", 2, TopicConfig(ttl_ms=2_000), [1])
-    copies.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(expiring)))
+    copies.leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(expiring)))
     copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 0, 0))
     copies.turns()
     for _ in range(20):
@@ -171,7 +171,7 @@ def test_dead_letters_wait_while_other_copies_are_behind(monkeypatch):
     most = 0
     for _ in range(60):
         copies.turns(1)
-        most = max(most, copies.leader._unapplied.bytes)
+        most = max(most, copies.leader.desk.unapplied.bytes)
     assert 20_000 < most < 70_000
     (cursor,) = copies.leader.ledger.cursors[PARTITION].values()
     assert cursor.state.dead == 20
@@ -325,7 +325,7 @@ def test_a_replay_that_is_cut_short_is_told_and_goes_on_when_asked_again(monkeyp
     monkeypatch.setattr(limits, "LETTERS_PER_TURN", 4)
     copies = Copies()
     expiring = TopicInfo(9, "orders", 2, TopicConfig(ttl_ms=2_000), [1])
-    copies.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(expiring)))
+    copies.leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(expiring)))
     copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 0, 0))
     copies.turns()
     for _ in range(20):

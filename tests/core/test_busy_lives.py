@@ -57,7 +57,7 @@ def check(busy: Busy) -> None:
     shard, cursor = busy.shard, busy.cursor
     if cursor is None or not shard.serving:
         return
-    applied = not list(shard.unapplied())
+    applied = not list(shard.desk.unapplied)
     for dispatch in (shard.dispatch, reopened(shard)):
         view = view_in(busy, dispatch)
         if view is None:

@@ -518,7 +518,7 @@ class Shop:
         self.fleet.run(20_000)
         self.known()
         self.fleet.run(500)
-        assert self.fleet.leader.leader_ms - self.fleet.now.wall_ms < 1_000
+        assert self.fleet.leader.desk.leader_ms - self.fleet.now.wall_ms < 1_000
         assert (self.state.first, self.state.next, self.state.scheduled) == (0, self.stored, 1)
         (cursor,) = self.fleet.leader.ledger.cursors[self.partition].values()
         assert cursor.state.dead == 0
@@ -624,4 +624,4 @@ def test_the_leader_names_the_copy_whose_clock_is_wrong() -> None:
 def test_a_clock_of_whole_milliseconds_makes_no_delay_early() -> None:
     """It may be almost a millisecond later than it says."""
     leader = Fleet(1, "a", clock_step_ms=1).leader
-    assert [leader.due_after(delay_ms) - leader.timer_ms for delay_ms in (0, 1_000)] == [0, 1_001]
+    assert [leader.desk.due_after(delay_ms) - leader.desk.timer_ms for delay_ms in (0, 1_000)] == [0, 1_001]

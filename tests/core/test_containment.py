@@ -13,6 +13,7 @@ from gossipq import limits
 from gossipq.core.copies import Reconfiguration
 from gossipq.core.delivery import Dispatch, Outbox
 from gossipq.core.delivery.window import LEASED, MOVES, NEW, READY
+from gossipq.core.desk import Request
 from gossipq.core.effects import Effects
 from gossipq.core.register import TopicRegister
 from gossipq.core.requests import ConsumeRequests, ExplainRequests, MendRequests, PublishRequests
@@ -119,9 +120,9 @@ def test_a_publish_that_had_changed_nothing_disturbs_nobody(
 def test_what_others_published_in_that_turn_is_stored_or_refused(worker: Worker, orders: int) -> None:
     whole = PublishRequests.publish
 
-    def planted(room: PublishRequests, origin: Any, request_id: int, *rest: Any) -> None:
-        whole(room, origin, request_id, *rest)
-        if request_id == 2:
+    def planted(room: PublishRequests, request: Request) -> None:
+        whole(room, request)
+        if request.request_id == 2:
             raise KeyError("planted")
 
     def publishing(request_id: int) -> Callable[[], None]:
@@ -149,7 +150,7 @@ def refused_and_again(
 
 def test_a_subscription_that_was_half_made_is_gone(worker: Worker, orders: int) -> None:
     message = Subscribe(1, "billing", [Start(orders)], 10, limits.MIB)
-    first, again = refused_and_again(worker, 1, message, ConsumeRequests, "step")
+    first, again = refused_and_again(worker, 1, message, ConsumeRequests, "serve")
     assert code(first) == "internal"
     assert isinstance(again, Subscribed)
     worker.publish(orders, [b"x"])
@@ -161,7 +162,7 @@ def test_an_ack_that_was_half_done_comes_again(worker: Worker, orders: int) -> N
     worker.subscribe(ADA, orders)
     assert worker.taken()
     with pytest.MonkeyPatch.context() as patch:
-        fails_after(patch, ConsumeRequests, "step")
+        fails_after(patch, ConsumeRequests, "serve")
         assert code(worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=AT)) == "internal"
     assert (AT, 0) in worker.abandoned, "the client hears that it has to subscribe again"
     assert worker.shards[1].delivered == 2, "what was counted stays counted"
@@ -176,7 +177,7 @@ def test_a_mending_that_was_half_done_is_none(worker: Worker, orders: int) -> No
     worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], dead="rejected"), origin=AT)
     worker.settle()
     message = Requeue(Ref(orders, 0), "billing")
-    first, again = refused_and_again(worker, 1, message, MendRequests, "step")
+    first, again = refused_and_again(worker, 1, message, MendRequests, "serve")
     assert code(first) == "internal"
     assert code(again) == "Done", "it was a dead letter still"
 
@@ -185,7 +186,7 @@ def test_a_question_changes_nothing_and_disturbs_nobody(
     worker: Worker, orders: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.subscribe(ADA, orders)
-    monkeypatch.setattr(ExplainRequests, "step", lambda *args: 1 // 0)
+    monkeypatch.setattr(ExplainRequests, "serve", lambda *args: 1 // 0)
     assert code(worker.ask(1, ADA, Why(Ref(orders, 0), "billing"), origin=AT)) == "internal"
     ((verb, fault),) = worker.faults
     assert (verb, fault.partition("(")[0]) == ("Why", "ZeroDivisionError")

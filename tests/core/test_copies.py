@@ -8,11 +8,11 @@ from core.seat import Seat
 from gossipq import limits
 from gossipq.core.copies import Mail
 from gossipq.core.copies.peers import Peers
+from gossipq.core.desk import Client
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.raft import Replication
 from gossipq.core.raft.replica import HardState
-from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.settings import ShardSettings
@@ -43,7 +43,7 @@ class Copies:
             self.open(name)
         self.lead("a")
         self.turns()
-        self.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
+        self.leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
         self.turns()
 
     def open(self, name: str, **settings: bool) -> None:
@@ -124,7 +124,7 @@ def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(
     copies: Copies, full: bool, level: str
 ) -> None:
     bounded = TopicInfo(9, "orders", 2, TopicConfig(bytes_max=1_000), [1])
-    copies.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(bounded)))
+    copies.leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(bounded)))
     copies.turns()
 
     def publish(producer: bytes, request_id: int, level: str = "stored") -> None:
@@ -135,7 +135,7 @@ def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(
 
     def fill() -> None:
         if full:
-            copies.leader.full = "no space"
+            copies.leader.desk.full = "no space"
         else:
             copies.leader.ledger.partitions[PARTITION].bytes = 1_000
 
@@ -244,7 +244,7 @@ def test_when_the_leader_falls_silent_another_one_is_elected_and_serves(copies: 
     old = copies.shards["a"]
     assert not old.leading, "it heard no majority"
     with pytest.raises(NotLeader):
-        old._check_serving()
+        old._leading()
 
 
 def test_who_waits_at_a_leader_that_falls_is_named_as_abandoned(copies: Copies) -> None:

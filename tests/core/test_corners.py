@@ -15,6 +15,7 @@ from gossipq.core import shard
 from gossipq.core.delivery import Lease, PartitionView, WaitingRecords, consumers, readback
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention, schedule
+from gossipq.core.requests import upkeep
 from gossipq.core.storage import Intervals, log, payloads
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
@@ -189,9 +190,9 @@ def test_letters_that_were_replayed_and_wait_cost_nothing_when_others_leave() ->
         ask(worker, PurgeTopic(orders, count))
         ask(worker, ReplayDead(orders, "billing"))
         worker.publish(orders, [b"x"])
-        worker.tick(10 * retention.RETENTION_CHECK_MS)
+        worker.tick(10 * upkeep.RETENTION_CHECK_MS)
         purge = calls_of(lambda: ask(worker, PurgeTopic(orders, count + 1)))
-        worker.advance(retention.RETENTION_CHECK_MS)
+        worker.advance(upkeep.RETENTION_CHECK_MS)
         return purge + calls_of(worker.turn)
 
     assert cost(500) < cost(50) + 500
@@ -321,7 +322,7 @@ def test_an_ack_may_be_repeated_before_the_first_one_is_stored(
     message = Ack(1, [(orders, 0, 2)])
     effects = worker.turn(*(lambda: worker.step(1, MINE, 9, ADA, message) for _ in range(2)))
     assert [answer for _, _, answer in effects[1].replies] == [Acked([]), Acked([])]
-    assert worker.shards[1].acked == 2
+    assert worker.shards[1].desk.counts.acked == 2
 
 
 def test_an_ack_may_be_repeated_before_a_majority_has_the_first_one() -> None:
@@ -340,7 +341,7 @@ def test_an_ack_may_be_repeated_before_a_majority_has_the_first_one() -> None:
     answers = [each for effects in copies.turns(12) for each in effects.replies]
     assert answers == [(MINE, 2, Acked([])), (MINE, 3, Acked([]))]
     (group,) = copies.leader.dispatch.groups.values()
-    assert group.views[PARTITION].cursor.state.acked == copies.leader.acked == 1
+    assert group.views[PARTITION].cursor.state.acked == copies.leader.desk.counts.acked == 1
     assert not copies.leader.dispatch.settlement._acking
 
 
@@ -350,9 +351,9 @@ def test_what_was_acked_is_counted_once_and_a_step_counts_too(
     held_one_by_one(worker, orders, 3)
     for _ in range(2):
         worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
-    assert worker.shards[1].acked == 1
+    assert worker.shards[1].desk.counts.acked == 1
     step(worker, Publish(orders, acks=[(orders, 1, 3)], subscription=1))
-    assert worker.shards[1].acked == 3
+    assert worker.shards[1].desk.counts.acked == 3
 
 
 def step(worker: FakeWorker, message: Publish, sequence: int = 0) -> list[tuple[int, int, int, bool]]:
@@ -746,7 +747,7 @@ def test_key_order_that_begins_while_somebody_holds_records_closes_their_keys(
     (group,) = leader.ledger.groups.values()
     config = msgspec.structs.replace(group.config, mode="key_ordered")
     change = payloads.GroupChange(group.topic_id, group.name, config, [], group.version)
-    worker.turn(lambda: leader.propose(log.GROUP, payloads.encode(change)))
+    worker.turn(lambda: leader.desk.propose(log.GROUP, payloads.encode(change)))
     worker.subscribe(BOB, orders)
     assert worker.taken() == [(BOB.session, 3, 4, 1)]
     worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=MINE)
@@ -813,7 +814,7 @@ def test_an_edit_needs_space_as_a_publish_does(worker: FakeWorker, code: str) ->
     orders = single(worker.topic("orders", TopicOptions(bytes_max=1_000)))
     worker.publish(orders, [b"x"], b"p" * 16, 1)
     if code == "store_full":
-        worker.shards[1].full = "the disk is full"
+        worker.shards[1].desk.full = "the disk is full"
     size = 10 if code == "store_full" else 1_000
     # an edit without a reason
     known = bytes(batches.seal([b"y" * size], producer=b"p" * 16, sequence=1))

@@ -301,7 +301,7 @@ def test_nothing_that_waits_outlives_its_time(seed: int) -> None:
             worker.restart()
         worker.tick(dice.choice((1, 200, 1_500)))
     wait(worker, 4_000)
-    view, now_ms = view_of(worker, orders), worker.shards[1].leader_ms
+    view, now_ms = view_of(worker, orders), worker.shards[1].desk.leader_ms
     held = {at for low, high, _ in view.window.overlap(0, 2**62) for at in range(low, high)}
     rows = {at for found in view.cursor.exceptions.scan() for at in range(found.first, found.end)}
     fresh = {at for low, high in view.cursor.fresh(0, len(ttls_ms)) for at in range(low, high)}

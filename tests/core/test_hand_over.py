@@ -86,11 +86,11 @@ def test_a_leader_goes_on_at_once_when_the_next_one_does_not_stand() -> None:
 
 def test_who_has_no_space_gets_no_leadership() -> None:
     fleet, first = fallen()
-    fleet.shards[first].full = "the disk has 5 bytes free"
+    fleet.shards[first].desk.full = "the disk has 5 bytes free"
     term = fleet.leader.term
     fleet.run(30_000)
     assert fleet.leader.term == term
-    fleet.shards[first].full = ""
+    fleet.shards[first].desk.full = ""
     fleet.run(limits.HAND_BACK_MS + 3_000)
     assert fleet.leader.replica.me == first
 
@@ -99,7 +99,7 @@ def test_a_leader_that_ends_passes_by_who_has_no_space() -> None:
     fleet = grown("a", "b", "c")
     leader = fleet.leader
     others = [name for name in leader.replica.config.voters if name != leader.replica.me]
-    fleet.shards[others[0]].full = "the disk has 5 bytes free"
+    fleet.shards[others[0]].desk.full = "the disk has 5 bytes free"
     fleet.run(1_000)
     leader.leave()
     fleet.run(1_000)

@@ -23,6 +23,7 @@ from core.places import one_for_each, reopened, rows_add_up
 from gossipq import limits
 from gossipq.core.delivery import consumers
 from gossipq.core.delivery.routes import matcher
+from gossipq.core.desk import Request
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger.schedule import decode_scheduled
@@ -111,12 +112,12 @@ class Record:
 def survey(ledger, request):
     """All runs of a LIST_ACKS or LIST_STATES, over pages of two rows."""
     answers = []
-    host = SimpleNamespace(reply=lambda origin, request_id, answer: answers.append(answer))
-    room, runs = SurveyRequests(host, ledger), []
+    desk = SimpleNamespace(reply=lambda asker, answer: answers.append(answer))
+    room, runs = SurveyRequests(desk, ledger, None), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "SURVEY_ROWS_MAX", 2)
         while True:
-            room.serve[type(request)]((), 0, request)
+            room.handlers[type(request)](Request(request))
             runs += answers[-1].runs
             if answers[-1].more_group_id < 0:
                 return runs
@@ -252,7 +253,7 @@ class FullLife(RuleBasedStateMachine):
         return [o for o in held if key and self.record_at(o).key == key]
 
     def leader_ms(self):
-        return self.shard.leader_ms
+        return self.shard.desk.leader_ms
 
     def join(self, consumer, records=6, holding=None):
         message = Subscribe(

@@ -22,7 +22,7 @@ def grown(*names: str, witness: str = "", spare: str = "") -> Fleet:
     """A shard with these copies in their final places."""
     fleet = Fleet(shard=1)
     fleet.run(100)
-    fleet.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
+    fleet.leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
     for name in (*names[1:], *spare):
         fleet.open(name)
     if witness:
@@ -49,7 +49,7 @@ def in_place(fleet: Fleet) -> bool:
 def test_a_shard_grows_while_records_come(names: str) -> None:
     fleet = Fleet(shard=1)
     fleet.run(100)
-    fleet.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
+    fleet.leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
     fleet.run(200)
     number = 0
     for count in range(1, len(names) + 1):

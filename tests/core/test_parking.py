@@ -10,8 +10,8 @@ from core.harness import FakeWorker, Step, client, single
 from gossipq import limits
 from gossipq.core.delivery.consumers import PartitionView
 from gossipq.core.delivery.window import MovingRecords
+from gossipq.core.desk import Client
 from gossipq.core.ledger import route_lane
-from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
 from gossipq.messages import Ack, Credit, GroupExplained, Nack, ReplayDead, Requeue, Subscribe, WhyGroup
 from gossipq.operator_messages import PurgeTopic

@@ -9,8 +9,9 @@ import pytest
 
 from core.harness import FakeWorker, client, counters, single
 from gossipq import limits
+from gossipq.core.desk import Client
 from gossipq.core.ledger import Ledger, Sweeper
-from gossipq.core.requests import Client, Watch
+from gossipq.core.requests import Watch
 from gossipq.core.storage import INDEX_KEY, Entry
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import (
@@ -213,7 +214,7 @@ def check_whole(scene: Scene) -> None:
     for row in groups:
         done = row.acked + row.dead + row.voided + row.dropped + row.removed
         assert row.ready + row.in_flight + row.retrying + row.parked + done >= 0
-    Watch("n1").look([ledger], shard.boot_ms)
+    Watch("n1").look([ledger], shard.desk.boot_ms)
 
 
 LOOKS: tuple[Request, ...] = (

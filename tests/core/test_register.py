@@ -121,7 +121,7 @@ def test_records_of_a_topic_that_the_register_has_lost_are_none_of_another_one(w
     worker.disk[0] = before
     worker.restart()
     while worker.shards[0].last + 1 < topic_id_of(lost):
-        worker.turn(lambda: worker.shards[0].propose(NOOP, b""))
+        worker.turn(lambda: worker.shards[0].desk.propose(NOOP, b""))
     assert worker.ask(0, ADA, CreateTopic("new", TopicOptions())) is None
     assert worker.shards[1].ledger.topics[topic_id_of(lost)].name == "lost"
     worker.ask(0, ADA, DropTopic("new"))

@@ -200,7 +200,9 @@ def test_a_leader_that_was_gone_between_the_two_entries_has_done_nothing(worker:
     worker.turn(lambda: worker.step(0, (b"c", b"1"), 1, ADA, CreateTopic("x", idempotency_key=b"x")))
     announce = log.NOOP
     worker.turn(
-        lambda: shard.propose(announce, b"\x91\xc4" + bytes([len(ADA.session + KEY)]) + ADA.session + KEY)
+        lambda: shard.desk.propose(
+            announce, b"\x91\xc4" + bytes([len(ADA.session + KEY)]) + ADA.session + KEY
+        )
     )
     worker.restart()  # the NOOP of the new leader has a later term
     assert worker.shards[0].ledger.repeats.find(ADA.session + KEY) is None
@@ -212,7 +214,7 @@ def test_a_request_that_met_a_fault_is_not_taken_for_done(
 ) -> None:
     asked = CreateTopic("orders", idempotency_key=KEY)
     with monkeypatch.context() as patch:
-        patch.setattr(TopicRegister, "create", lambda *_: 1 / 0)
+        patch.setattr(TopicRegister, "_make", lambda *_: 1 / 0)
         assert code(worker.ask(0, ADA, asked)) == "internal"
     assert isinstance(worker.ask(0, ADA, asked), Topics)
     assert "orders" in worker.shards[0].ledger.names

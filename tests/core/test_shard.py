@@ -118,10 +118,10 @@ def test_level_none_may_be_lost_by_a_crash_and_nothing_else_is(worker, orders):
 
 def test_a_full_store_refuses_what_is_new_and_answers_what_is_known(worker, orders):
     worker.publish(orders, [b"x"], PRODUCER, 1)
-    worker.shards[1].full = "the disk is full"
+    worker.shards[1].desk.full = "the disk is full"
     assert worker.publish(orders, [b"y"], PRODUCER, 2).code == "store_full"
     assert worker.publish(orders, [b"x"], PRODUCER, 1) == (7, 0, 1, True)
-    worker.shards[1].full = ""
+    worker.shards[1].desk.full = ""
     assert worker.publish(orders, [b"y"], PRODUCER, 2) == (7, 1, 1, False)
 
 

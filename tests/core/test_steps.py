@@ -89,7 +89,7 @@ class Group:
     def meet(self, event: str) -> None:
         at, end = self.partition, 1
         letters = payloads.Letters(self.id, at, [(0, end)])
-        due_ms = self.worker.shards[1].leader_ms + 60_000
+        due_ms = self.worker.shards[1].desk.leader_ms + 60_000
         dead = payloads.Dead(self.id, at, 0, end, "failures", "", "ada", 1, True)
         park = lambda lane: payloads.Park(self.id, [payloads.ParkRow(at, 0, end, 0, lane)])  # noqa: E731
         made = {
@@ -114,7 +114,9 @@ class Group:
         }
         kind, payload = made[event]
         body = BODY if event == BURY else b""
-        self.worker.turn(lambda: self.worker.shards[1].propose(kind, payloads.encode(payload), body=body))
+        self.worker.turn(
+            lambda: self.worker.shards[1].desk.propose(kind, payloads.encode(payload), body=body)
+        )
 
 
 WAY = {

@@ -91,7 +91,7 @@ def test_a_topic_may_end_in_the_turn_in_which_its_records_leave(three: Fleet) ->
     leader, info = three.leader, three.leader.ledger.topics[5]
     for _ in range(100):
         three.run(STEP_MS)
-        if any(entry.kind == log.TRIM for entry in leader._unapplied):
+        if any(entry.kind == log.TRIM for entry in leader.desk.unapplied):
             break
     three.led.tell(InstallTopic(info, True))
     three.run(1_000)
@@ -105,7 +105,7 @@ def test_a_topic_may_end_in_the_turn_in_which_a_record_fails(three: Fleet) -> No
     leader, info = three.leader, three.leader.ledger.topics[5]
     three.tell(Nack(1, [(partition, 0, 1)], 1_000))
     three.turn(leader.replica.me)  # now the failure is logged
-    leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info, True)))
+    leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info, True)))
     three.run(1_000)
     assert partition not in leader.ledger.partitions
 
@@ -119,7 +119,7 @@ def test_bytes_are_taken_off_once_however_many_trims_are_on_their_way(three: Fle
     three.run(200)
     leader = three.leader
     for first in (10, 20, 30):  # each is planned before the previous one is applied
-        leader.propose(log.TRIM, payloads.encode(payloads.Trim(partition, first)))
+        leader.desk.propose(log.TRIM, payloads.encode(payloads.Trim(partition, first)))
     three.run(100)
     counted, really = stored_bytes(three, partition)
     assert counted == really
@@ -226,7 +226,7 @@ class TestSnapshots:
                 fleet.turn("a")
         leader = fleet.shards["a"]
         info = leader.ledger.topics[5]
-        leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info, True)))
+        leader.desk.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info, True)))
         fleet.turn("a")
         fleet.tell(ChangeVoters(["a"], [], ["b"]))
         fleet.run(20_000)

@@ -11,7 +11,9 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
+from gossipq.core.leader import Leader
 from gossipq.core.ledger import Ledger, records
+from gossipq.core.raft import ClusterTime
 from gossipq.core.raft.cluster_time import Reading
 from gossipq.core.shard import Shard
 from gossipq.core.storage.tables import MemoryTables
@@ -47,6 +49,9 @@ NO_SHARDS = {
     *("turn", "turns", "_turn"),  # the turn itself
     # test drivers
     *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "self", "super"),
+    # rooms of a leader, and a part of dispatch
+    *("dispatch", "_mending", "backups", "idle", "_reconfiguration", "_register", "_roster", "_upkeep"),
+    *("_schedules", "holdings", "plan"),
     # tests of a replica, a clock, a model
     *("replica", "campaign", "machine", "time", "life", "stranger"),
 }  # fmt: skip
@@ -119,11 +124,11 @@ def test_a_turn_commits_when_it_promises_something_and_the_rest_rides_along_in_t
 
 def test_a_turn_of_publishes_alone_ticks_only_where_something_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, ticked = FakeWorker(), list[int]()
-    orders, real = single(worker.topic()), Shard._tick_leader
+    orders, real = single(worker.topic()), Leader.tick
 
-    def tick(shard: Shard) -> None:
-        ticked.append(shard.id)
-        real(shard)
+    def tick(leader: Leader) -> None:
+        ticked.append(leader._desk.shard)
+        real(leader)
 
     def ticks(routine: bool) -> list[int]:
         assert worker.effects[1].routine == routine
@@ -132,7 +137,7 @@ def test_a_turn_of_publishes_alone_ticks_only_where_something_is_due(monkeypatch
 
     worker.settle()
     worker.turn()
-    monkeypatch.setattr(Shard, "_tick_leader", tick)
+    monkeypatch.setattr(Leader, "tick", tick)
     worker.publish(orders, [b"x"])
     assert ticks(routine=True) == []
     worker.publish(orders, [b"later"], fixed={DELAY: array("q", [50])})
@@ -155,11 +160,11 @@ def test_what_comes_while_a_leader_does_not_serve_is_looked_at_when_it_does(
     worker.topic()
     worker.settle()
     worker.turn()
-    monkeypatch.setattr(Shard, "_tick_leader", lambda shard: ticked.append(shard.id))
+    monkeypatch.setattr(Leader, "tick", lambda leader: ticked.append(leader._desk.shard))
     worker.turn()
     assert ticked == []
     with monkeypatch.context() as patch:
-        patch.setattr(Shard, "serving", property(lambda shard: False))
+        patch.setattr(Leader, "serving", property(lambda leader: False))
         worker.turn(lambda: worker.shards[1].renew(ADA.session))
     assert ticked == []
     worker.turn()
@@ -215,14 +220,16 @@ def test_a_new_leader_that_hears_one_wrong_clock_goes_by_the_time_of_the_shards_
             reading = Reading(worker.now.wall_ms - DAY_MS, 0, False)
             vote = Vote("n2", shard.term + pre, True, pre, *reading)
             worker.turn(lambda vote=vote: worker.step(1, (), 0, None, vote, shard.term))  # type: ignore[misc]
-    assert shard.known_ahead_ms(worker.now) == worker.shards[0].known_ahead_ms(worker.now)
-    assert abs(shard.leader_ms - worker.now.wall_ms) < 1_000
+    known = [each.replica.time.known_ahead_ms(worker.now) for each in worker.shards.values()]
+    assert known[0] == known[1]
+    assert abs(shard.desk.leader_ms - worker.now.wall_ms) < 1_000
 
 
 def test_of_the_shards_beside_it_the_latest_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy's knowledge of its leader's time is as old as the last message."""
     worker = FakeWorker()
-    monkeypatch.setattr(Shard, "known_ahead_ms", lambda shard, now: (5_000, 9_000)[shard.id])
+    late = worker.shards[1].replica.time
+    monkeypatch.setattr(ClusterTime, "known_ahead_ms", lambda time, now: 9_000 if time is late else 5_000)
     assert worker.turns._ahead_ms() == 9_000
 
 
@@ -232,13 +239,15 @@ def test_a_time_before_the_last_entry_of_a_shard_is_not_taken_from_another_one()
     """
     worker = FakeWorker()
     worker.disk[0] = MemoryTables()
-    was_ms, worker.now = worker.shards[1].leader_ms, Now(5_000, 9_000)
+    was_ms, worker.now = worker.shards[1].desk.leader_ms, Now(5_000, 9_000)
     worker.restart()
-    assert worker.shards[0].leader_ms == 9_000
-    assert worker.shards[1].leader_ms == was_ms
+    assert worker.shards[0].desk.leader_ms == 9_000
+    assert worker.shards[1].desk.leader_ms == was_ms
     worker.advance(1, DAY_MS + was_ms)
     worker.turn()
-    assert worker.shards[1].leader_ms >= DAY_MS + was_ms, "it was not sure, and steps when the clock is set"
+    assert worker.shards[1].desk.leader_ms >= DAY_MS + was_ms, (
+        "it was not sure, and steps when the clock is set"
+    )
 
 
 # --- what cannot be finished --------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from core.harness import FakeWorker
 from gossipq import verbs
 from gossipq.messages import MESSAGES
 from gossipq.peer_messages import Append, Bundle
-from gossipq.verbs import OF_NODES, ROOMS, SETTLES, SPEAKERS, VERBS, Room, served_by
+from gossipq.types import META_SHARD
+from gossipq.verbs import LEADER_ROOMS, OF_NODES, ROOMS, SETTLES, SPEAKERS, VERBS, Room, served_by
 
 FIRST_OF_NODES = 96  #: PROTOCOL.md section 12
 
@@ -32,11 +33,8 @@ def test_who_settles_reads_nothing() -> None:
 
 
 def test_each_room_of_a_leader_serves_the_verbs_of_its_rows() -> None:
-    shard = FakeWorker().shards[1]
-    for room, served in (
-        (Room.CONSUMING, shard._consuming._serve),
-        (Room.MENDING, shard._mending._serve),
-        (Room.SCHEDULING, shard._schedules._serve),
-        (Room.EXPLAINING, shard._explaining._serve),
-    ):
-        assert served.keys() == served_by(room), room.name
+    leader = FakeWorker().shards[META_SHARD].leadership
+    assert leader is not None
+    assert leader._rooms.keys() | {Room.BACKUPS} == LEADER_ROOMS
+    for room in (Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.EXPLAINING, Room.REGISTER):
+        assert leader._rooms[room]._handlers.keys() == served_by(room), room.name  # type: ignore[attr-defined]

@@ -66,7 +66,7 @@ def test_what_was_handed_out_anew_meanwhile_leaves_once_also_as_the_same_attempt
     """
     worker.publish(orders, [b"a", b"b"])
     hand_out(worker, orders, 1)
-    ((first,),) = worker.shards[1]._outbox._late
+    ((first,),) = worker.shards[1].leadership.outbox._late
     worker.ask(1, ADA, Unsubscribe(1), origin=ORIGIN)
     worker.subscribe(ADA, orders, "g", records=1, config=EXCLUSIVE)
     worker.ask(1, ADA, Credit(1, 1, limits.MIB), origin=ORIGIN)

@@ -105,7 +105,7 @@ class Walk:
         self.states[offset] = change.to
 
     def propose(self, event: str, low: int, high: int) -> None:
-        at, gid, due_ms = self.partition, self.id, self.shard.leader_ms + 60_000
+        at, gid, due_ms = self.partition, self.id, self.shard.desk.leader_ms + 60_000
         letters = payloads.Letters(gid, at, [(low, high)])
         dead = payloads.Dead(gid, at, low, high, "failures", "", "ada", 1, True)
         made = {
@@ -130,7 +130,7 @@ class Walk:
         }
         kind, payload = made[event]
         body = bytes(batches.seal([b"x"] * (high - low))) if event == BURY else b""
-        self.worker.turn(lambda: self.shard.propose(kind, payloads.encode(payload()), body=body))
+        self.worker.turn(lambda: self.shard.desk.propose(kind, payloads.encode(payload()), body=body))
         assert self.worker.shards[1] is self.shard, "no entry stopped the shard"
 
     def acked(self, low: int, high: int) -> list[tuple[int, int]]:

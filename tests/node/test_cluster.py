@@ -395,7 +395,7 @@ def test_a_leader_without_space_is_busy_while_another_may_lead_and_says_full_whe
 ) -> None:
     partition, shard = topic(trio)
     leader = trio.leader(shard)
-    leader.worker._turn.shards[shard].full = "no space"  # it has not handed over yet
+    leader.worker._turn.shards[shard].desk.full = "no space"  # it has not handed over yet
     refused = publish(trio, leader, partition, shard, b"x")
     assert isinstance(refused, RefusedMessage)
     assert refused.code == "busy"

@@ -67,7 +67,7 @@ def test_a_request_that_meets_a_fault_is_answered_counted_and_told_once(
     client = hands.client()
     partition, shard = client.topic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExplainRequests, "step", planted)
+        patch.setattr(ExplainRequests, "serve", planted)
         for _ in range(3):
             answer = client.ask(Why(Ref(partition, 0), "billing"), shard)
             assert isinstance(answer, RefusedMessage)

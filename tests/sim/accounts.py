@@ -102,7 +102,7 @@ def batches_add_up(shard: Shard, disk: Disk) -> Iterator[str]:
             needed[exception.index] += sum(end - low for low, end in ranges)
             counted.add(exception.index)
     bodies = {log.INDEX_KEY.unpack(key)[0] for key in disk.body.rows}
-    bodies -= {entry.index for entry in shard.unapplied()} | set(ledger.left_over)
+    bodies -= {entry.index for entry in shard.desk.unapplied} | set(ledger.left_over)
     if bodies != needed.keys():
         yield f"batches without a use: {bodies - needed.keys()}; missing: {needed.keys() - bodies}"
     rows = {records.U64.unpack_from(key, 1)[0]: row for key, row in disk.state.scan(b"B", b"C")}

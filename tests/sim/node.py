@@ -13,13 +13,13 @@ import msgspec
 from gossipq import limits
 from gossipq.core.copies import Mail
 from gossipq.core.copies.placement import Target, plan
+from gossipq.core.desk import Client, Request
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import decode_ack, runs_of
 from gossipq.core.ledger.exceptions import decode_dead
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.raft import Replication
-from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log
 from gossipq.core.storage.bodies import Bodies
@@ -73,6 +73,10 @@ def values_of(body: bytes, first: int, count: int) -> tuple[bytes, ...]:
     return found[first : first + count]
 
 
+class MeantFault(Exception):
+    """A fault of the node that a test raises: the node is to contain it."""
+
+
 class Node:
     def __init__(self, world: "World", name: str, joins: bool = False, witness: bool = False) -> None:
         self.world, self.name, self.witness = world, name, witness
@@ -108,6 +112,8 @@ class Node:
         self.heard: dict[bytes, int] = {}  #: time at which a session was heard last, also of those that ended
         self.loans = Loans()
         self.shares = Shares()
+        #: by (shard, connection, request): how often it came, less its answers
+        self.unanswered = Counter[tuple[int, tuple[bytes, ...], int]]()
         #: since when a shard, in one term, has something of a session
         self.members: dict[tuple[int, int, bytes], int] = {}
         self.wake_at: int | None = None
@@ -322,15 +328,16 @@ class Node:
     def _step(self, shard: Shard, kind: str, *rest: object) -> None:
         if kind == "copy":
             term, message, entries, rows = rest
-            refused = shard.refused
+            refused = shard.desk.counts.refused
             if (
                 isinstance(message, Appended)
                 and (shard.id, term) == (META_SHARD, shard.term)
                 and shard.leading
             ):
                 self.followers[message.follower] = self.world.now
-            self.turns.step(shard, (), 0, None, message, term, entries, rows)  # type: ignore[arg-type]
-            if shard.refused > refused:
+            asked = Request(message, term=term, entries=entries, batch=rows)  # type: ignore[arg-type]
+            self.turns.step(shard, asked)
+            if shard.desk.counts.refused > refused:
                 self.world.history.count("refused a copy")
             return
         sender, request_id, message, batch, sent_ms = rest
@@ -343,16 +350,16 @@ class Node:
             return  # who decides what is frozen must know the voters
         origin, session = (sender.encode(),), session_of(sender)
         self.steps += 1
+        self.unanswered[shard.id, origin, request_id] += 1
         if isinstance(message, Publish):
-            waiting = sum(len(entry.payload) + len(entry.body) for entry in shard.unapplied())
+            waiting = sum(len(entry.payload) + len(entry.body) for entry in shard.desk.unapplied)
             last = shard.last
             if shard.serving:
                 self.world.history.took(
                     values_of(batch, 0, batches.peek(batch).count), self.world.now - sent_ms
                 )
-            self.turns.publish(
-                shard, origin, request_id, Client(session, sender), message, batches.peek(batch), batch
-            )
+            asked = Request(message, origin, request_id, Client(session, sender), batch, batches.peek(batch))
+            self.turns.publish(shard, asked)
             if waiting > limits.UNAPPLIED_BYTES_MAX and shard.last > last:
                 self.world.broken(
                     f"I13 {self.name} takes a publish when {waiting} bytes wait for other disks"
@@ -372,7 +379,7 @@ class Node:
         self.loans.heard(shard.id, shard.term, sender, request_id, message)
         self.shares.heard(shard.id, session, message, self.world.now)
         last = shard.last
-        self.turns.step(shard, origin, request_id, Client(session, sender), message, batch=batch)
+        self.turns.step(shard, Request(message, origin, request_id, Client(session, sender), batch))
         if isinstance(message, Join) and shard.last > last:
             self._check_original(shard, message.member)
 
@@ -432,7 +439,9 @@ class Node:
         for session in effects.returning:
             self.sessions.setdefault(session, self.boot_ms())
         for fault in effects.faults:
-            world.broken(f"P21 {self.name}: {fault.what}: {''.join(format_exception(fault.error))}")
+            if not isinstance(fault.error, MeantFault):
+                world.broken(f"P21 {self.name}: {fault.what}: {''.join(format_exception(fault.error))}")
+        self._check_answers(shard, effects)
         for text in effects.warnings:
             if "cannot get" in text:
                 world.broken(f"L4 {self.name}: {text}")
@@ -485,7 +494,7 @@ class Node:
                         delivery.lease_ms,
                         delivery.late is not None,
                         world.newest_term[shard.id],
-                        shard.leader_ms - WALL_MS,
+                        shard.desk.leader_ms - WALL_MS,
                     )
                     world.history.pushed.append(pushed)
                     world.post_client(self, delivery.origin, delivery.subscription, term, pushed)
@@ -554,12 +563,25 @@ class Node:
             places[row.copy] = before if before[0] == row.endpoint else (row.endpoint, now_ms)
         self.places = places
 
+    def _check_answers(self, shard: Shard, effects: Effects) -> None:
+        """P24: a request has one answer: a confirm, a reply, or that it was abandoned. One that
+        came twice may have two.
+        """
+        confirmed = [(origin, row[0]) for origin, rows in effects.confirms.items() for row in rows]
+        replied = [row[:2] for row in effects.replies] + [row[:2] for row in effects.enclosed]
+        for origin, request_id in confirmed + replied + effects.abandoned:
+            if origin and request_id:
+                self.unanswered[shard.id, origin, request_id] -= 1
+                if self.unanswered[shard.id, origin, request_id] < 0:
+                    self.world.broken(f"P24 {self.name} answers {request_id} of {origin!r} once more")
+
     def _check_members(self) -> None:
         """I14: sessions that are silent for twice their timeout have neither subscriptions nor records."""
         now, since = self.world.now, self.members
         found = [
             (shard.id, shard.term, session)
             for shard in self.shards()
+            if shard.leadership is not None
             for dispatch in (shard.dispatch,)
             for session in {*(name[0] for name in dispatch.subscriptions), *dispatch.holdings.holders()}
         ]
@@ -572,7 +594,7 @@ class Node:
 
     def _trace(self, shard: Shard) -> None:
         """I3: what is committed is the same everywhere. I11: the time of a leader that serves is right."""
-        off_ms = shard.leader_ms - WALL_MS - self.world.now
+        off_ms = shard.desk.leader_ms - WALL_MS - self.world.now
         if shard.serving and not -LATE_TIME_MS < off_ms < 2 * CLOCK_ERROR_MS:
             self.world.broken(f"I11 {self.name} leads with time that is {off_ms} ms ahead")
         if shard.serving:
@@ -591,7 +613,7 @@ class Node:
         """I16: what waits by the timer time of one leader waits as long under the next ones. When a machine
         boots, wall clocks may have to do."""
         before = self.world.timers.setdefault(shard.id, {})
-        off_ms = before.setdefault(shard.term, shard.timer_ms - WALL_MS - self.world.now)
+        off_ms = before.setdefault(shard.term, shard.desk.timer_ms - WALL_MS - self.world.now)
         least_ms = min((each for term, each in before.items() if term < shard.term), default=off_ms)
         if off_ms > least_ms + FELL_MS and not self.world.history.counts.get("boot"):
             self.world.broken(f"I16 delays under {self.name} are {off_ms - least_ms} ms short")

@@ -27,6 +27,8 @@ from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.selector import Selector
 from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.delivery.window import MOVED, Lease, OwnedLeases
+from gossipq.core.desk import Asker, Desk
+from gossipq.core.leader import SERVES, Leader
 from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
@@ -117,7 +119,7 @@ def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
     advance = Shard.advance
 
     def eager(shard: Shard, boot_ms: int) -> Any:
-        shard.replica.saved, shard._promised = shard.replica.log.last, False
+        shard.replica.saved, shard.desk.promised = shard.replica.log.last, False
         if shard.leading:
             shard.replica._advance()
         return advance(shard, boot_ms)
@@ -165,7 +167,7 @@ def quorum_of_the_visible(patch: pytest.MonkeyPatch) -> None:
 def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
     """An entry of an older term is committed as soon as a majority has it (Raft figure 8); the NOOP comes a
     little later."""
-    tick, propose, advance, take_over = Shard.tick, Shard.propose, Replica._advance, Shard._take_over
+    tick, propose, advance, take_over = Shard.tick, Desk.propose, Replica._advance, Shard._take_over
     led_ms: dict[Shard, int] = {}  # when it took over
 
     def count(replica: Replica) -> None:
@@ -178,23 +180,26 @@ def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
             replica.commit = max(replica.commit, min(index, replica.log.last))
         advance(replica)
 
-    def later(shard: Shard, kind: int, payload: bytes, *rest: Any, **more: Any) -> int:
-        if kind == log.NOOP and shard.replica.commit < shard.replica.log.last:
+    def later(desk: Desk, kind: int, payload: bytes, *rest: Any, **more: Any) -> int:
+        if kind == log.NOOP and desk.replica.commit < desk.replica.log.last:
             return 0
-        return propose(shard, kind, payload, *rest, **more)
+        return propose(desk, kind, payload, *rest, **more)
 
-    def timed(shard: Shard) -> None:
-        led_ms[shard] = shard.boot_ms
-        take_over(shard)
+    def timed(shard: Shard) -> Leader:
+        led_ms[shard] = shard.desk.boot_ms
+        return take_over(shard)
 
     def catch_up(shard: Shard) -> None:
         tick(shard)
-        over = shard.boot_ms > led_ms.get(shard, 0) + 100 and shard.replica.commit == shard.replica.log.last
-        if shard.leading and not shard._serving and over:
-            propose(shard, log.NOOP, b"")
+        over = (
+            shard.desk.boot_ms > led_ms.get(shard, 0) + 100 and shard.replica.commit == shard.replica.log.last
+        )
+        leader = shard.leadership
+        if leader is not None and leader.state is not SERVES and over:
+            propose(shard.desk, log.NOOP, b"")
 
     patch.setattr(Replica, "_advance", count)
-    patch.setattr(Shard, "propose", later)
+    patch.setattr(Desk, "propose", later)
     patch.setattr(Shard, "_take_over", timed)
     patch.setattr(Shard, "tick", catch_up)
 
@@ -251,7 +256,7 @@ def acked_before_commit(patch: pytest.MonkeyPatch) -> None:
     def early(gathering: Outbox, index: int, *waiters: Any) -> None:
         for waiter in waiters:
             waiter.entries += 1  # nothing will take it back
-            gathering._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+            gathering._desk.reply(waiter, Acked(waiter.lost))
 
     patch.setattr(Outbox, "_waits", early)
 
@@ -506,7 +511,7 @@ def removal_not_carried_on(patch: pytest.MonkeyPatch) -> None:
 
 def tail_without_bound(patch: pytest.MonkeyPatch) -> None:
     """A leader takes publishes however far the disks of its followers are behind."""
-    patch.setattr(Shard, "crowded", property(lambda shard: False))
+    patch.setattr(Desk, "crowded", property(lambda desk: False))
 
 
 def disks_are_slow(patch: pytest.MonkeyPatch) -> None:
@@ -582,7 +587,7 @@ def who_should_lead_has_a_full_disk(patch: pytest.MonkeyPatch) -> None:
         led = leader.shard_of(shard) if leader is not None else None
         kept_up = led.reconfiguration._kept_up if led is not None else None
         since_ms = kept_up[1] if kept_up is not None and kept_up[0] == node.name else None
-        if led is None or since_ms is None or led.boot_ms < since_ms + limits.HAND_BACK_MS - 100:
+        if led is None or since_ms is None or led.desk.boot_ms < since_ms + limits.HAND_BACK_MS - 100:
             world.at(10, fill, world, node, shard)
         else:
             filled[world] = node.name
@@ -828,7 +833,7 @@ def sequences_swapped(patch: pytest.MonkeyPatch) -> None:
 
     def swapped(shard: Shard, end: int) -> None:
         """`note` was called with (partition, producer, sequence, place, time)."""
-        producers, known = shard.ledger.producers, list(shard._unapplied)
+        producers, known = shard.ledger.producers, list(shard.desk.unapplied)
         apply(shard, end)
         rows = waiting.pop(producers, [])
         if len(known) > 1 and len(rows) == 2 and rows[0][1] != rows[1][1]:
@@ -842,17 +847,17 @@ def sequences_swapped(patch: pytest.MonkeyPatch) -> None:
 
 def refused_as_its_neighbour_was_confirmed(patch: pytest.MonkeyPatch) -> None:
     """A pass of answers gives a batch that was refused the confirm of the batch before it."""
-    answer = Shard.answer_publish
-    before: dict[Shard, Any] = {}
+    confirm = Desk.confirm
+    before: dict[Desk, Any] = {}
 
-    def alike(shard: Shard, origin: Any, request_id: int, index: int, outcome: Any) -> None:
+    def alike(desk: Desk, asker: Asker, index: int, outcome: Any) -> None:
         if outcome.error:
-            outcome = before.get(shard, outcome)
+            outcome = before.get(desk, outcome)
         else:
-            before[shard] = outcome
-        answer(shard, origin, request_id, index, outcome)
+            before[desk] = outcome
+        confirm(desk, asker, index, outcome)
 
-    patch.setattr(Shard, "answer_publish", alike)
+    patch.setattr(Desk, "confirm", alike)
 
 
 def leaders_confirm_when_they_resign(patch: pytest.MonkeyPatch) -> None:
@@ -860,12 +865,13 @@ def leaders_confirm_when_they_resign(patch: pytest.MonkeyPatch) -> None:
     resign = Shard._resign
 
     def eager(shard: Shard) -> None:
-        publishes, entries = shard._pending.publishes, {entry.index: entry for entry in shard.unapplied()}
+        desk = shard.desk
+        publishes, entries = desk.pending.publishes, {entry.index: entry for entry in desk.unapplied}
         for index in publishes.keys() & entries.keys():
             partition = log.parse_publish(entries[index].payload)[0]
             if (state := shard.ledger.partitions.get(partition)) is not None:
                 stored = outcomes.Published(partition=partition, offset=state.next, added=1)
-                shard.answer_publish(*publishes.pop(index), index, stored)
+                desk.confirm(publishes.pop(index), index, stored)
         resign(shard)
 
     patch.setattr(Shard, "_resign", eager)

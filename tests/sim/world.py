@@ -605,7 +605,7 @@ class World:
     def _check_ticks(self, shard: Shard | None) -> None:
         """P24: when all is quiet, no tick of a schedule is late."""
         for name, row in shard.ledger.timetable.rows.items() if shard is not None and shard.serving else ():
-            late_ms = shard.leader_ms - row.after_ms - row.schedule.every_ms - row.schedule.jitter_ms
+            late_ms = shard.desk.leader_ms - row.after_ms - row.schedule.every_ms - row.schedule.jitter_ms
             if late_ms > DUE_MS:
                 self.broken(f"P24 the next tick of {name.name} is {late_ms} ms late when all is quiet")
 
@@ -618,7 +618,7 @@ class World:
             if leader is None or shard is None or not shard.serving:
                 continue
             for partition, groups in shard.ledger.cursors.items():
-                over = leader.jobs_over(shard, partition, shard.leader_ms)
+                over = leader.jobs_over(shard, partition, shard.desk.leader_ms)
                 for group_id, cursor in groups.items() if over else ():
                     view = shard.dispatch.groups[group_id].views[partition]
                     held = {at for low, high, _ in view.window.overlap(0, 2**62) for at in range(low, high)}
@@ -641,7 +641,9 @@ class World:
                     yield f"{state.scheduled} records of {partition} have no offset"
                 for cursor in cursors.values():
                     waiting = cursor.exceptions.retrying() if cursor.exceptional else ()
-                    later = sum(each.total for each in waiting if each.row.due_ms > shard.leader_ms - DUE_MS)
+                    later = sum(
+                        each.total for each in waiting if each.row.due_ms > shard.desk.leader_ms - DUE_MS
+                    )
                     if count := cursor.behind(state.next) - later:
                         name = shard.ledger.groups[cursor.state.group_id].name
                         yield f"{count} records of {partition} come to nobody in {name}: {cursor.state}"

@@ -6,14 +6,12 @@ from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.placement import Target, plan, topic_shards
 from gossipq.core.copies.reconfiguration import Reconfiguration
 from gossipq.core.copies.snapshot import open_ledger
-from gossipq.core.copies.unapplied import Unapplied
 
 __all__ = [
     "Mail",
     "Peers",
     "Reconfiguration",
     "Target",
-    "Unapplied",
     "open_ledger",
     "plan",
     "shipment",

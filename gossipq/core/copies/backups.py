@@ -11,7 +11,8 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.copies.snapshot import Spool
-from gossipq.core.raft import LogPoint, Requester
+from gossipq.core.desk import Asker, Request
+from gossipq.core.raft import LogPoint
 from gossipq.core.storage import INDEX_KEY, Tables
 from gossipq.errors import BadRequest, WrongState
 from gossipq.export_messages import BackedUp, BackUp
@@ -104,14 +105,15 @@ class Backups:
     def __init__(self) -> None:
         self.point: OpenPoint | None = None  #: while there is one, batches must not be deleted
         #: requests for a new point, which is made at the next commit
-        self.askers: list[Requester] = []
+        self.askers: list[Asker] = []
 
-    def serve(self, asker: Requester, message: BackUp, now_ms: int) -> tuple[BackedUp, bytes] | None:
+    def serve(self, request: Request, now_ms: int) -> tuple[BackedUp, bytes] | None:
         """Return a part, or None if a new point is made at the next commit. Raises WrongState,
         BadRequest.
         """
+        message: BackUp = request.message
         if not message.index:
-            self.askers.append(asker)
+            self.askers.append(request)
             return None
         point = self.point
         if point is None or point.index != message.index:
@@ -119,7 +121,7 @@ class Backups:
         point.asked_ms = now_ms
         return point.part(message)
 
-    def begin(self, point: OpenPoint) -> Sequence[tuple[Requester, BackedUp]]:
+    def begin(self, point: OpenPoint) -> Sequence[tuple[Asker, BackedUp]]:
         """Replace the old point by a new one, after a commit. Returns the answers to send."""
         self._end()
         self.point = point
@@ -138,7 +140,7 @@ class Backups:
             return None
         return 0 if self.point.reading else self.point.asked_ms + IDLE_MS
 
-    def reset(self) -> list[Requester]:
+    def reset(self) -> list[Asker]:
         """This copy lost leadership. Returns the requests that wait."""
         self._end()
         askers, self.askers = self.askers, []

@@ -9,6 +9,7 @@ from gossipq import limits
 from gossipq.core.copies.backups import Backups, OpenPoint
 from gossipq.core.copies.mail import Mail
 from gossipq.core.copies.snapshot import Receiving, Sending, wipe
+from gossipq.core.desk import Asker
 from gossipq.core.ledger import Ledger, records
 from gossipq.core.raft import (
     LEADER,
@@ -20,7 +21,6 @@ from gossipq.core.raft import (
     LogPoint,
     Progress,
     Replica,
-    Requester,
     Unsaved,
     campaign,
     voters,
@@ -311,7 +311,7 @@ class Peers:
         hears = replica.now_ms < progress.heard_ms + limits.ELECTION_MS
         return hears and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
 
-    def spool(self) -> Sequence[tuple[Requester, BackedUp]]:
+    def spool(self) -> Sequence[tuple[Asker, BackedUp]]:
         """Begin snapshots and points, right after the commit that flushed the ledger.
 
         Returns the answers about a new point of a backup.

@@ -1,20 +1,20 @@
 """Changes of a shard's copies and leader, requested by an operator or by the shard's target."""
 
 from collections import deque
-from typing import Protocol
 
 from gossipq import limits
 from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.placement import Target
 from gossipq.core.copies.transitions import KnownCopies, next_change, way_out
+from gossipq.core.desk import Asker, Desk, Request
 from gossipq.core.ledger import Outcome
-from gossipq.core.raft import LEADER, Pending, Requester
+from gossipq.core.raft import LEADER
 from gossipq.core.storage import log, payloads
 from gossipq.errors import Busy, NotLeader, Refused
 from gossipq.messages import Acked
 from gossipq.peer_messages import ChangeVoters, Transfer
-from gossipq.types import Index, Origin, ShardId
-from gossipq.values import CopyStats, Message
+from gossipq.types import Index
+from gossipq.values import CopyStats
 
 #: a copy that lost leadership this often within FALLS_MS does not get it back during that time
 FALLS_MAX = 3
@@ -22,21 +22,9 @@ FALLS_MS = 10 * limits.MINUTE_MS
 TRIAL_LOOK_MS = 20  #: interval at which the trial of the next leader is checked
 
 
-class ReconfigurationHost(Protocol):
-    """The part of the shard that this room uses."""
-
-    def propose(self, kind: int, payload: bytes) -> Index: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def warn(self, text: str) -> None:
-        """Warn the operator of this node."""
-
-
 class Reconfiguration:
-    def __init__(
-        self, host: ReconfigurationHost, shard: ShardId, peers: Peers, pending: Pending[Outcome]
-    ) -> None:
-        self._host, self._shard, self._peers, self._replica = host, shard, peers, peers.replica
-        self._pending = pending
+    def __init__(self, desk: Desk, peers: Peers) -> None:
+        self._desk, self._peers, self._replica = desk, peers, peers.replica
         self._target: Target | None = None
         self.free = True  #: True if another copy of this shard may begin to catch up
         self._leaving = False
@@ -87,19 +75,20 @@ class Reconfiguration:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def serve(self, origin: Origin, request_id: int, message: ChangeVoters | Transfer) -> None:
+    def serve(self, request: Request) -> None:
         """Serve a request. Raises Busy, BadRequest."""
+        message: ChangeVoters | Transfer = request.message
         if isinstance(message, Transfer):
             self._peers.hand_over(message.to)
-            self._host.reply(origin, request_id, Acked())
+            self._desk.reply(request, Acked())
         else:
-            self._pending.add(self._change(message), self._changed, origin, request_id)
+            self._desk.pending.add(self._change(message), self._changed, request)
 
     def _change(self, message: ChangeVoters) -> Index:
-        return self._host.propose(log.CONFIG, payloads.encode(self._peers.check_change(message)))
+        return self._desk.propose(log.CONFIG, payloads.encode(self._peers.check_change(message)))
 
-    def _changed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
-        self._host.reply(*asker, Acked())
+    def _changed(self, asker: Asker, index: Index, outcome: Outcome) -> None:
+        self._desk.reply(asker, Acked())
 
     def applied(self) -> None:
         """A CONFIG is committed: the next one may follow."""
@@ -161,7 +150,7 @@ class Reconfiguration:
         except (Busy, NotLeader):
             pass  # to be tried again later
         except Refused as error:
-            self._host.warn(f"shard {self._shard} cannot get the copies that it should have: {error}")
+            self._desk.warn(f"shard {self._desk.shard} cannot get the copies that it should have: {error}")
 
     def _try_out(self, name: str, now_ms: int) -> None:
         """Test the next leader: it must store an entry, while this leader continues.
@@ -171,7 +160,7 @@ class Reconfiguration:
         self._peers.check_hand_over(name)
         self._look_ms = now_ms + TRIAL_LOOK_MS
         if self._trial is None or self._trial[0] != name or now_ms > self._trial[2] + limits.SECOND_MS:
-            self._trial = name, self._host.propose(log.NOOP, b""), now_ms + limits.TRANSFER_READY_MS
+            self._trial = name, self._desk.propose(log.NOOP, b""), now_ms + limits.TRANSFER_READY_MS
             return
         _, index, until_ms = self._trial
         if self._replica.progress[name].match >= index:
@@ -243,7 +232,7 @@ class Reconfiguration:
         saved, off_ms = replica.saved, replica.time.off_ms
         rows = [
             CopyStats(
-                self._shard, term, replica.me, "leader", saved, last - saved, 0, True, off_ms(replica.me)
+                self._desk.shard, term, replica.me, "leader", saved, last - saved, 0, True, off_ms(replica.me)
             )
         ]
         for name, other in replica.progress.items():
@@ -252,5 +241,5 @@ class Reconfiguration:
             )
             silent_ms = max(0, now_ms - other.heard_ms)
             place = other.match, last - other.match, silent_ms, other.synced
-            rows.append(CopyStats(self._shard, term, name, role, *place, off_ms(name)))
+            rows.append(CopyStats(self._desk.shard, term, name, role, *place, off_ms(name)))
         return rows

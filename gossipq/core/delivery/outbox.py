@@ -3,46 +3,22 @@ requests are answered and waiting deliveries leave.
 """
 
 from functools import partial
-from typing import Protocol
 
 from gossipq.core.delivery.attempts import Budget
 from gossipq.core.delivery.dispatch import Delivery, Dispatch
 from gossipq.core.delivery.holdings import Failed, Waiter
+from gossipq.core.desk import Asker, Desk
 from gossipq.core.ledger import Counted, Outcome
-from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import FailRow, log, payloads
 from gossipq.messages import Acked
 from gossipq.types import Index, Origin
-from gossipq.values import Message
 
 NONE_FAILED: tuple[list[FailRow], dict[Waiter, None]] = [], {}
 
 
-class OutboxHost(Protocol):
-    """Parts of the shard that the outbox uses."""
-
-    @property
-    def boot_ms(self) -> int: ...
-    @property
-    def leader_ms(self) -> int: ...
-    @property
-    def timer_ms(self) -> int: ...
-    def due_after(self, delay_ms: int) -> int: ...
-    @property
-    def last(self) -> Index:
-        """Index of the newest entry."""
-
-    @property
-    def crowded(self) -> bool:
-        """True if no further entries may wait for the other copies now."""
-
-    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-
-
 class Outbox:
-    def __init__(self, host: OutboxHost, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
-        self._host, self._dispatch, self._pending = host, dispatch, pending
+    def __init__(self, desk: Desk, dispatch: Dispatch) -> None:
+        self._desk, self._dispatch = desk, dispatch
         self._late: list[list[Delivery]] = []  # they leave when an entry is stored
         self.ready: list[Delivery] = []  #: their entry is stored
 
@@ -50,25 +26,25 @@ class Outbox:
         """Proposes one entry per group and consumer with its acks and failures, and one for each
         run of dead letters. Changes beyond the turn's budget wait.
         """
-        dispatch, host = self._dispatch, self._host
+        dispatch, desk = self._dispatch, self._desk
         failed = self._fail()
         for (group_id, consumer), acks in dispatch.settlement.take_acks().items():
             if acks.ranges:
                 rows, waiters = failed.pop((group_id, consumer), NONE_FAILED)
                 entry = payloads.AckRanges(group_id, consumer, acks.ranges, rows)
-                index = host.propose(log.ACK, payloads.encode(entry))
+                index = desk.propose(log.ACK, payloads.encode(entry))
                 self._waits(index, *acks.waiters, *waiters)
             else:
                 for waiter in acks.waiters:
-                    host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+                    desk.reply(waiter, Acked(waiter.lost))
         for (group_id, _), (rows, waiters) in failed.items():
             if rows:
-                index = host.propose(log.FAIL, payloads.encode(payloads.Fail(group_id, rows)))
+                index = desk.propose(log.FAIL, payloads.encode(payloads.Fail(group_id, rows)))
                 self._waits(index, *waiters)
         parking, dispatch.selector.parking = dispatch.selector.parking, {}
         for group_id, parked in parking.items():
             if parked:
-                host.propose(log.PARK, payloads.encode(payloads.Park(group_id, parked)))
+                desk.propose(log.PARK, payloads.encode(payloads.Park(group_id, parked)))
 
     def _fail(self) -> dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]]:
         """Takes failures of this turn within the budget, and proposes one DEAD for each run of
@@ -77,7 +53,7 @@ class Outbox:
         """
         failed, budget, waiters = self._dispatch.holdings.failed, Budget(), dict[Waiter, None]()
         again: dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]] = {}
-        while failed and budget and not self._host.crowded:
+        while failed and budget and not self._desk.crowded:
             each = failed.popleft()
             rows, rest = self._sort_out(each, budget)
             if rest is not None:
@@ -91,28 +67,28 @@ class Outbox:
         for waiter in waiters:
             if not waiter.entries and not any(waiter in each for _, each in again.values()):
                 # no entry is needed
-                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+                self._desk.reply(waiter, Acked(waiter.lost))
         return again
 
     def _sort_out(self, failed: Failed, budget: Budget) -> tuple[list[FailRow], Failed | None]:
         """Buries dead records. Returns the records that are tried again, and
         the rest for another turn.
         """
-        rows, burials, rest = self._dispatch.attempts.sort_out(failed, self._host, budget)
+        rows, burials, rest = self._dispatch.attempts.sort_out(failed, self._desk, budget)
         for burial in burials:
-            index = self._host.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body)
+            index = self._desk.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body)
             self._waits(index, *([failed.waiter] if failed.waiter else []))
         return rows, rest
 
     def _waits(self, index: Index, *waiters: Waiter) -> None:
         for waiter in waiters:
             waiter.entries += 1
-            self._pending.add(index, partial(self._landed, waiter), waiter.origin, waiter.request_id)
+            self._desk.pending.add(index, partial(self._landed, waiter), waiter)
 
     def log_leases(self) -> None:
-        leases = self._dispatch.holdings.take_leases(self._host.boot_ms, self._host.timer_ms)
+        leases = self._dispatch.holdings.take_leases(self._desk.boot_ms, self._desk.timer_ms)
         for group_id, rows in leases.items():
-            self._host.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
+            self._desk.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
 
     def after_commit(self, late: list[Delivery]) -> None:
         """Leases of exclusive groups, and acks on delivery, are stored
@@ -121,17 +97,17 @@ class Outbox:
         self.log_leases()
         self.gather()
         self._late.append(late)
-        self._pending.add(self._host.last, partial(self._leave, late))
+        self._desk.pending.add(self._desk.last, partial(self._leave, late))
 
-    def _landed(self, waiter: Waiter, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _landed(self, waiter: Waiter, asker: Asker, index: Index, outcome: Outcome) -> None:
         """One of the entries that a request waits for is applied."""
         waiter.entries -= 1
         if isinstance(outcome, Counted):
             waiter.lost += outcome.lost
         if not waiter.entries:
-            self._host.reply(*asker, Acked(waiter.lost))
+            self._desk.reply(asker, Acked(waiter.lost))
 
-    def _leave(self, late: list[Delivery], asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _leave(self, late: list[Delivery], asker: Asker, index: Index, outcome: Outcome) -> None:
         """The entry for these deliveries is stored, so they may leave."""
         self.ready += late
         self._late = [each for each in self._late if each is not late]

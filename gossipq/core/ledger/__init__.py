@@ -34,7 +34,7 @@ from gossipq.core.ledger.records import (
     VoidRow,
 )
 from gossipq.core.ledger.repeats import stored_by
-from gossipq.core.ledger.retention import Sweeper, Upkeep, purge_plan
+from gossipq.core.ledger.retention import Sweeper, purge_plan
 from gossipq.core.ledger.runs import Found, RunRow, Runs
 from gossipq.core.ledger.timetable import ScheduleName
 
@@ -66,7 +66,6 @@ __all__ = [
     "Sweeper",
     "TopicChanged",
     "TraceRow",
-    "Upkeep",
     "VoidRow",
     "Voided",
     "clip",
@@ -79,6 +78,7 @@ __all__ = [
     "ranges_of",
     "records",
     "refused",
+    "retention",
     "route_lane",
     "run_at",
     "runs_of",

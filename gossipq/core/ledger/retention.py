@@ -1,11 +1,8 @@
-"""Retention, and deletion on disk. The leader decides and logs TRIM; each copy sweeps its own
-rows.
-"""
+"""Retention, and deletion on disk: what a leader may remove, and how each copy sweeps its own rows."""
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
 
@@ -19,11 +16,9 @@ from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.storage import (
     INDEX_KEY,
-    ROLLUP,
     TRIM,
     Entry,
     LogState,
-    Rollup,
     Tables,
     Trim,
     decode_row,
@@ -33,122 +28,13 @@ from gossipq.core.storage import (
 from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey, topic_id_of
 from gossipq.values import Ref, Start, TopicConfig
 
-RETENTION_CHECK_MS = 1_000
-FORGET_CHECK_MS = limits.HOUR_MS
 SLICES_MAX = 1_024  #: slices removed in one pass, over all partitions of a shard
 LOG_KEEP = 1_024  #: applied entries kept for followers that are a little behind
 LOG_STEP = 64  #: log rows worth one sweep
 PRODUCERS_MAX = 1_000  #: forgotten in one pass
 PRODUCERS_LOOKED_AT = 10_000  #: examined in one pass
-FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next pass
 NEVER = 2**63  #: above all offsets
 NOTHING: Mapping[PartitionKey, Offset] = MappingProxyType({})
-
-
-class RetentionHost(Protocol):
-    """The part of the shard that this room uses."""
-
-    boot_ms: int
-    leader_ms: int
-    timer_ms: int
-
-    def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
-    def unapplied(self) -> Iterable[Entry]: ...
-
-
-class Upkeep:
-    """Periodic work of a leader.
-
-    It gives offsets to due records, removes old records and forgets idle producers.
-    """
-
-    def __init__(self, host: RetentionHost, ledger: Ledger, tables: Tables) -> None:
-        self._host, self._ledger, self._tables = host, ledger, tables
-        self._retain_ms = self._forget_ms = 0
-        #: partition at which the next pass of retention begins
-        self._partitions_from: PartitionKey | None = None
-        #: bytes of a batch that found its partition full
-        self._wanted: dict[PartitionKey, int] = {}
-        self._producers_from = b"S"  #: row of the next producer to examine
-        self._cancelled_from = b"v"  #: row of the next cancelled record to examine
-        self._releasing = False  #: a RELEASE is not applied yet
-
-    def start(self) -> None:
-        """Start when this copy begins to serve as leader."""
-        self._retain_ms, self._forget_ms = (
-            self._host.boot_ms + RETENTION_CHECK_MS,
-            self._host.boot_ms + FORGET_CHECK_MS,
-        )
-
-    def next_deadline(self, ahead_ms: int) -> int | None:
-        """Boot time of the next work. `ahead_ms` is timer time minus boot time."""
-        if not self._ledger.partitions:
-            return None  # until a topic comes, nothing is scheduled, and nothing can be removed
-        scheduled_ms = None if self._releasing else self._ledger.schedule.next_ms()
-        return self._retain_ms if scheduled_ms is None else min(self._retain_ms, scheduled_ms - ahead_ms)
-
-    def release(self) -> None:
-        """Log a RELEASE for the scheduled records that are due."""
-        next_ms = self._ledger.schedule.next_ms()
-        if next_ms is None or next_ms > self._host.timer_ms or self._releasing:
-            return
-        rows = self._ledger.schedule.plan(self._host.timer_ms, self._ledger.opened)
-        if rows:
-            self._releasing = True
-            self._host.propose(log.RELEASE, payloads.encode(payloads.Release(rows)))
-
-    def released(self) -> None:
-        self._releasing = False
-
-    def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
-        """A batch of `size_bytes` finds its partition full: remove what may be removed soon.
-
-        Only as much as the batch needs. Returns True if something can be removed.
-        """
-        size_bytes = self._wanted[partition] = max(size_bytes, self._wanted.get(partition, 0))
-        self._retain_ms = self._host.boot_ms
-        trim, _ = plan(self._ledger, partition, self._host.leader_ms, 1, NEVER, size_bytes)
-        return trim is not None
-
-    @property
-    def due(self) -> bool:
-        """True if it is time for a pass of retention."""
-        return self._host.boot_ms >= self._retain_ms
-
-    def retain(self, voters: int) -> None:
-        """Log a TRIM for records that may be removed. `voters` is the number of voting copies.
-
-        Records that an unapplied entry needs stay: otherwise a new group would lose its first
-        records.
-        """
-        host = self._host
-        self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
-        needed, trimming = awaited(self._ledger, host.unapplied())
-        begin = self._partitions_from
-        wanted, self._wanted = self._wanted, {}
-        trims, self._partitions_from = due(self._ledger, host.leader_ms, begin, needed, trimming, wanted)
-        if not trims and (needed or trimming) and due(self._ledger, host.leader_ms, begin)[0]:
-            self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS
-        rollup = self._ledger.growth.due(host.leader_ms, voters)
-        found: list[tuple[int, Trim | Rollup]] = [(TRIM, trim) for trim in trims]
-        for kind, payload in found if rollup is None else [*found, (ROLLUP, rollup)]:
-            host.propose(kind, payloads.encode(payload), promise=False)
-            self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS  # more may follow
-        if host.boot_ms >= self._forget_ms:
-            self._forget()
-
-    def _forget(self) -> None:
-        host = self._host
-        before_ms = host.leader_ms - limits.PRODUCER_IDLE_MS
-        idle, self._producers_from = idle_producers(self._tables, self._producers_from, before_ms)
-        cancelled, self._cancelled_from = old_cancelled(
-            self._tables, self._ledger, self._cancelled_from, host.leader_ms
-        )
-        through = self._producers_from == b"S" and self._cancelled_from == b"v"
-        self._forget_ms = host.boot_ms + (FORGET_CHECK_MS if through else FORGET_AGAIN_MS)
-        if idle or cancelled:
-            payload = payloads.encode(payloads.Forget(idle, before_ms, cancelled))
-            host.propose(log.FORGET, payload, promise=False)
 
 
 def awaited(
@@ -203,7 +89,8 @@ def due(
     """Return the trims that are due, and the partition at which the next pass goes on.
 
     One pass examines SLICES_MAX slices, from partition `begin` on; the partition is None if all
-    were examined. `needed` and `trimming` as from `awaited`, `wanted` as from `Upkeep.make_room`.
+    were examined. `needed` and `trimming` as from `awaited`. `wanted`: by full partition, the bytes of
+    the largest batch that did not fit.
     """
     partitions = list(ledger.partitions)
     at = partitions.index(begin) if begin in ledger.partitions else 0

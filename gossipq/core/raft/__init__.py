@@ -6,7 +6,6 @@ Other packages do not write its attributes.
 from gossipq.core.raft import campaign, voters
 from gossipq.core.raft.cluster_time import ClockRow, ClusterTime
 from gossipq.core.raft.election import Dice
-from gossipq.core.raft.pending import NOBODY, Pending, Requester
 from gossipq.core.raft.progress import SNAPSHOT, Progress
 from gossipq.core.raft.replica import (
     LEADER,
@@ -21,7 +20,6 @@ from gossipq.core.raft.voters import quorum_size
 
 __all__ = [
     "LEADER",
-    "NOBODY",
     "NOTHING_UNSAVED",
     "SNAPSHOT",
     "ClockRow",
@@ -29,11 +27,9 @@ __all__ = [
     "Dice",
     "HardState",
     "LogPoint",
-    "Pending",
     "Progress",
     "Replica",
     "Replication",
-    "Requester",
     "Unsaved",
     "campaign",
     "quorum_size",

@@ -6,18 +6,18 @@ is alive keeps its own; those of a silent member can be taken over.
 """
 
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
 from gossipq import limits, permissions
+from gossipq.core.desk import NOBODY, Asker, Desk, Request
 from gossipq.core.ledger import Ledger, Outcome
-from gossipq.core.raft import NOBODY, Pending, Replica, Requester
+from gossipq.core.raft import Replica
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadRequest, Busy, ConfigError, Forbidden, NotAdmitted, WrongState
 from gossipq.messages import Access, AskAccess, AskMembers, Join, Members, SetAccess, SetMember, SetOptions
-from gossipq.types import Index, Origin
+from gossipq.types import Index
 from gossipq.values import AccessChange, AccessTable, Member, Message
 
 FEATURES = 1  #: feature level of the cluster: a node with a lower one cannot read its log
@@ -28,29 +28,9 @@ OPTION_BYTES_MAX = 64 * limits.KIB  #: of one option as text
 ACCESS_BYTES_MAX = 3 * limits.CONTROL_BYTES_MAX // 4
 
 
-class RosterHost(Protocol):
-    """The part of the shard that the roster uses."""
-
-    leader_ms: int  #: unix
-
-    def propose(self, kind: int, payload: bytes) -> Index: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None: ...
-    def warn(self, text: str) -> None:
-        """Warn the operator of this node."""
-
-
 class Roster:
-    def __init__(
-        self,
-        shard: RosterHost,
-        ledger: Ledger,
-        replica: Replica,
-        settings: ShardSettings,
-        pending: Pending[Outcome],
-    ) -> None:
-        self._shard, self._ledger, self._replica, self._settings = shard, ledger, replica, settings
-        self._pending = pending
+    def __init__(self, desk: Desk, ledger: Ledger, replica: Replica, settings: ShardSettings) -> None:
+        self._desk, self._ledger, self._replica, self._settings = desk, ledger, replica, settings
         self._changing = False  # a change is not applied yet
         # each row, and since when this leader has seen it unchanged
         self._rows: dict[str, tuple[Member, int]] = {}
@@ -98,16 +78,17 @@ class Roster:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def serve(self, origin: Origin, request_id: int, message: Message) -> None:
+    def serve(self, request: Request) -> None:
         """Serve a request. Raises Refused."""
+        message: Message = request.message
         if isinstance(message, AskMembers):
-            self._answer(origin, request_id)
+            self._answer(request)
             return
         if isinstance(message, AskAccess):
-            self._shard.reply(origin, request_id, Access(self._ledger.access))
+            self._desk.reply(request, Access(self._ledger.access))
             return
         if isinstance(message, SetAccess):
-            self._set_access(message.change, origin, request_id)
+            self._set_access(message.change, request)
             return
         if self._changing:
             raise Busy("the roster is being changed", retry_after_ms=AGAIN_MS)
@@ -117,24 +98,24 @@ class Roster:
             known = self._ledger.members.get(member.copy) == member
             change = None if known else payloads.RosterChange(member, invite=shown)
         elif isinstance(message, SetOptions):
-            self._set_options(self._checked(message.options), origin, request_id)
+            self._set_options(self._checked(message.options), request)
             return
         else:
             assert isinstance(message, SetMember)
             change = self._setting(message)
         if change is None:
-            self._answer(origin, request_id, isinstance(message, Join))
+            self._answer(request, isinstance(message, Join))
         else:
-            self._propose(change, origin, request_id, isinstance(message, Join))
+            self._propose(change, request, isinstance(message, Join))
 
-    def _answer(self, origin: Origin, request_id: int, joins: bool = False) -> None:
+    def _answer(self, asker: Asker, joins: bool = False) -> None:
         """Answer with the roster. A joining node also gets users and roles before it serves
         clients.
         """
         access = self._ledger.access if joins else None
         members = sorted(self._ledger.members.values(), key=lambda member: member.name)
         version, name = self._ledger.roster_version, self._settings.cluster_name
-        self._shard.reply(origin, request_id, Members(version, members, name, self.options, access))
+        self._desk.reply(asker, Members(version, members, name, self.options, access))
 
     def _checked(self, asked: dict[str, str]) -> dict[str, str]:
         """Return all options, including the requested ones."""
@@ -155,14 +136,14 @@ class Roster:
             raise BadRequest(error.message, hint=error.hint) from None
         return options | asked
 
-    def _set_options(self, options: dict[str, str], origin: Origin = NOBODY, request_id: int = 0) -> None:
+    def _set_options(self, options: dict[str, str], asker: Asker = NOBODY) -> None:
         self._changing = True
-        index = self._shard.propose(log.OPTIONS, payloads.encode(payloads.Options(options)))
-        self._pending.add(index, self._changed, origin, request_id)
+        index = self._desk.propose(log.OPTIONS, payloads.encode(payloads.Options(options)))
+        self._desk.pending.add(index, self._changed, asker)
 
     # --- users ----------------------------------------------------------------------------------------------
 
-    def _set_access(self, asked: AccessChange, origin: Origin, request_id: int) -> None:
+    def _set_access(self, asked: AccessChange, asker: Asker) -> None:
         """Change users and roles. Raises Refused: the table is invalid, or would lock everybody
         out.
         """
@@ -182,18 +163,18 @@ class Roster:
                 "nobody who has a token could change users any more",
                 hint="gossipq user add NAME --role admin; gossipq user role grant admin '*' cluster",
             )
-        self._propose_access(msgspec.structs.replace(asked, version=mine.version), origin, request_id)
+        self._propose_access(msgspec.structs.replace(asked, version=mine.version), asker)
 
-    def _propose_access(self, change: AccessChange, origin: Origin = NOBODY, request_id: int = 0) -> None:
+    def _propose_access(self, change: AccessChange, asker: Asker = NOBODY) -> None:
         """Only one change at a time, because the first table has no version to compare."""
         self._accessing = True
-        index = self._shard.propose(log.ACCESS, payloads.encode(payloads.NewAccess(change)))
-        self._pending.add(index, self._accessed, origin, request_id)
+        index = self._desk.propose(log.ACCESS, payloads.encode(payloads.NewAccess(change)))
+        self._desk.pending.add(index, self._accessed, asker)
 
-    def _accessed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _accessed(self, asker: Asker, index: Index, outcome: Outcome) -> None:
         self._accessing = False
         if asker.origin:
-            self._shard.answer(asker, outcome, Access(self._ledger.access))
+            self._desk.answer(asker, outcome, Access(self._ledger.access))
 
     @property
     def _early_users(self) -> bool:
@@ -217,20 +198,19 @@ class Roster:
     def _propose(
         self,
         change: payloads.RosterChange,
-        origin: Origin = NOBODY,
-        request_id: int = 0,
+        asker: Asker = NOBODY,
         joins: bool = False,
     ) -> None:
         self._changing = True
-        index = self._shard.propose(log.MEMBER, payloads.encode(change))
-        self._pending.add(index, partial(self._changed, joins=joins), origin, request_id)
+        index = self._desk.propose(log.MEMBER, payloads.encode(change))
+        self._desk.pending.add(index, partial(self._changed, joins=joins), asker)
 
-    def _changed(self, asker: Requester, index: Index, outcome: Outcome, joins: bool = False) -> None:
+    def _changed(self, asker: Asker, index: Index, outcome: Outcome, joins: bool = False) -> None:
         self._changing = False
         if asker.origin and outcome.error:
-            self._shard.answer(asker, outcome, Members(0, []))
+            self._desk.answer(asker, outcome, Members(0, []))
         elif asker.origin:
-            self._answer(*asker, joins)
+            self._answer(asker, joins)
 
     def _invited(self, message: Join) -> bytes:
         """Return the digest of a node's invitation; b"" if it proved that it knows the secret.
@@ -240,7 +220,7 @@ class Roster:
         if not message.invite:
             return b""
         shown, copy = permissions.digest(message.invite), message.member.copy
-        found = permissions.invited(self._ledger.access, shown, copy, self._shard.leader_ms)
+        found = permissions.invited(self._ledger.access, shown, copy, self._desk.leader_ms)
         if found is None or (copy in self._ledger.members and found.copy != copy):
             raise Forbidden(
                 f"the invitation of {message.member.name} is not good: it was used, or has expired",
@@ -423,7 +403,7 @@ class Roster:
             state = member.state
             if state == "in" and silent_ms >= self._replace_ms:
                 state = "lost"
-                self._shard.warn(
+                self._desk.warn(
                     f"{member.name} is silent for {silent_ms // 1_000} s: its copies are rebuilt elsewhere"
                 )
             elif state == "lost" and self._came_back(member.copy):

@@ -11,26 +11,26 @@ ids that still exist.
 """
 
 import re
+from collections.abc import Callable
 from fnmatch import translate
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
 from gossipq import limits
 from gossipq.core.copies import topic_shards
 from gossipq.core.delivery import NUMBER_MAX, check_policy, within
+from gossipq.core.desk import Asker, Desk, Request
 from gossipq.core.ledger import Ledger, Outcome, TopicChanged, refused
-from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, UnknownTopic
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
-from gossipq.permissions import CREATE, Rights, require_writer
+from gossipq.permissions import CREATE, require_writer
 from gossipq.rates import Payer, check_owned
 from gossipq.texts import many
-from gossipq.types import Index, Origin
+from gossipq.types import Index, Origin, ShardId
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 INSTALL_AGAIN_MS = 500
@@ -40,20 +40,6 @@ _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 
 Account = tuple[Payer, ...]
-
-
-class TopicsHost(Protocol):
-    """The part of the shard that the register uses."""
-
-    boot_ms: int
-
-    def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
-    def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None: ...
-    def tell(self, shard: int, message: Message) -> None: ...
-    def warn(self, text: str) -> None:
-        """Warn the operator of this node."""
 
 
 def check_name(name: str) -> None:
@@ -102,7 +88,7 @@ class Creation:
 
     __slots__ = ("asker", "found", "made", "missing", "more", "until_ms")
 
-    def __init__(self, asker: Requester, found: list[TopicInfo], missing: set[str], more: str = "") -> None:
+    def __init__(self, asker: Asker, found: list[TopicInfo], missing: set[str], more: str = "") -> None:
         self.asker, self.found, self.missing, self.more = asker, found, missing, more
         #: topics created or changed for it: all of their shards must know them
         self.made = set(missing)
@@ -110,15 +96,9 @@ class Creation:
 
 
 class TopicRegister:
-    def __init__(
-        self,
-        shard: TopicsHost,
-        ledger: Ledger,
-        settings: ShardSettings,
-        pending: Pending[Outcome],
-    ) -> None:
+    def __init__(self, desk: Desk, ledger: Ledger, settings: ShardSettings) -> None:
         """Virtual topics of the cluster's file are created when this shard leads."""
-        self._shard, self._ledger, self._shards, self._pending = shard, ledger, settings.shards, pending
+        self._desk, self._ledger, self._shards = desk, ledger, settings.shards
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
         self._creations: list[Creation] = []
@@ -129,25 +109,33 @@ class TopicRegister:
         # (id, version) that all shards have, to be logged
         self._installed: list[tuple[int, int]] = []
         # by id: requests that wait for the end of a topic
-        self._drops: dict[int, list[Requester]] = {}
+        self._drops: dict[int, list[Asker]] = {}
         self._drops_ms: dict[int, int] = {}  # boot time until which they wait
         self._again_ms: int | None = None
+        self._handlers: dict[type[Message], Callable[[Request], None]] = {
+            Resolve: self._resolve,
+            CreateTopic: self._create,
+            BindTopic: self._bind,
+            DropTopic: self._drop,
+            SetTopic: self._change,
+            TopicInstalled: self._note_installed,
+            AskTopic: self._answer_shard,
+        }
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def resolve(
-        self,
-        origin: Origin,
-        request_id: int,
-        message: Resolve,
-        account: Account,
-        rights: Rights | None,
-        node: bool,
-    ) -> None:
+    def serve(self, request: Request) -> None:
+        """Serve a request, or what a shard told. Raises Refused."""
+        self._handlers[type(request.message)](request)
+
+    def _resolve(self, request: Request) -> None:
         """Answer topics by name or pattern, and create missing ones if asked to.
 
         Patterns match topics that the user may see. System topics are created only for nodes.
         """
+        message: Resolve = request.message
+        client = request.client
+        rights, node = (None, True) if client is None else (client.rights, client.node)
         known = self._ledger.names
         wild = [name for name in message.names if "*" in name]
         if len(wild) > limits.RESOLVE_PATTERNS_MAX or any(len(name) > limits.NAME_BYTES_MAX for name in wild):
@@ -181,7 +169,7 @@ class TopicRegister:
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         found = [info for info in page.values() if info is not None]
-        self._make(origin, request_id, found, dict.fromkeys(missing, self._defaults), account, more)
+        self._make(request, found, dict.fromkeys(missing, self._defaults), more)
 
     def _page(self, named: dict[str, TopicInfo | None]) -> tuple[dict[str, TopicInfo | None], str]:
         """Return the topics of one answer by name, and the last name if more follow."""
@@ -194,7 +182,8 @@ class TopicRegister:
             size += _size(name, info.config if info is not None else self._defaults)
         return page, ""
 
-    def create(self, origin: Origin, request_id: int, message: CreateTopic, account: Account) -> None:
+    def _create(self, request: Request) -> None:
+        message: CreateTopic = request.message
         check_name(message.name)
         config = message.config.over(self._defaults)
         check_config(config)
@@ -206,12 +195,13 @@ class TopicRegister:
         if known is not None:
             if not message.if_not_exists:
                 raise TopicExists(f"topic {message.name} exists", hint=f"gossipq topic show {message.name}")
-            self._shard.reply(origin, request_id, Topics([known]))
+            self._desk.reply(request, Topics([known]))
             return
-        self._make(origin, request_id, [], {message.name: config}, account)
+        self._make(request, [], {message.name: config})
 
-    def bind(self, origin: Origin, request_id: int, message: BindTopic, account: Account) -> None:
+    def _bind(self, request: Request) -> None:
         """Create a virtual topic or bind it anew. Missing target topics are created."""
+        message: BindTopic = request.message
         check_name(message.name)
         targets = list(dict.fromkeys(message.targets))
         self._check_targets(message.name, targets)
@@ -224,14 +214,15 @@ class TopicRegister:
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         if known is not None and known.config.virtual == targets:
-            self._shard.reply(origin, request_id, Topics([known]))
+            self._desk.reply(request, Topics([known]))
             return
         config = msgspec.structs.replace(self._defaults, partitions=0, virtual=targets)
         configs = {**dict.fromkeys(missing, self._defaults), message.name: config}
-        self._make(origin, request_id, [], configs, account)
+        self._make(request, [], configs)
 
-    def change(self, origin: Origin, request_id: int, message: SetTopic) -> None:
+    def _change(self, request: Request) -> None:
         """Change the policy of a topic. Fields that decide about placement cannot change."""
+        message: SetTopic = request.message
         known = self._ledger.names.get(message.name)
         if known is None:
             raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
@@ -251,11 +242,11 @@ class TopicRegister:
         config = message.config.over(known.config)
         check_config(config)
         if config == known.config:
-            self._shard.reply(origin, request_id, Topics([known]))
+            self._desk.reply(request, Topics([known]))
             return
         info = msgspec.structs.replace(known, version=known.version + 1, config=config)
         self._propose(info)
-        self._creations.append(Creation(Requester(origin, request_id), [], {known.name}))
+        self._creations.append(Creation(request, [], {known.name}))
 
     def _check_targets(self, name: str, targets: list[str]) -> None:
         if not 0 < len(targets) <= limits.VIRTUAL_TARGETS_MAX:
@@ -287,22 +278,21 @@ class TopicRegister:
             known = self._ledger.names.get(name)
             if known is None or known.config.virtual != targets:
                 try:
-                    self.bind((), 0, BindTopic(name, targets), ())
+                    self._bind(Request(BindTopic(name, targets)))
                 except Refused as error:
-                    self._shard.warn(f"virtual topic {name} of the configuration: {error}")
+                    self._desk.warn(f"virtual topic {name} of the configuration: {error}")
 
     def _make(
         self,
-        origin: Origin,
-        request_id: int,
+        request: Request,
         found: list[TopicInfo],
         configs: dict[str, TopicConfig],
-        account: Account,
         more: str = "",
     ) -> None:
+        account = () if request.client is None else request.client.payers
         busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
-            self._shard.reply(origin, request_id, Topics(found, more))
+            self._desk.reply(request, Topics(found, more))
             return
         self._check_quota(configs, account)
         for name, config in configs.items():
@@ -311,7 +301,7 @@ class TopicRegister:
                 self._proposed[name] = len(shards), account
                 self._propose(TopicInfo(0, name, 1, config, shards), account)
         ready = [info for info in found if info.name not in busy]
-        creation = Creation(Requester(origin, request_id), ready, busy | set(configs), more)
+        creation = Creation(request, ready, busy | set(configs), more)
         creation.made.intersection_update(configs)
         self._creations.append(creation)
 
@@ -342,8 +332,8 @@ class TopicRegister:
 
     def _propose(self, info: TopicInfo, owners: Account = ()) -> None:
         change = payloads.TopicChange(info, owners=owners)
-        index = self._shard.propose(log.META_TOPIC, payloads.encode(change))
-        self._pending.add(index, partial(self._logged, info.name))
+        index = self._desk.propose(log.META_TOPIC, payloads.encode(change))
+        self._desk.pending.add(index, partial(self._logged, info.name))
 
     def _place(self, name: str, config: TopicConfig) -> list[int]:
         if config.virtual:
@@ -360,10 +350,11 @@ class TopicRegister:
             )
         return [other.shards[i % len(other.shards)] for i in range(config.partitions)]
 
-    def drop(self, origin: Origin, request_id: int, message: DropTopic) -> None:
-        known, asker = self._ledger.names.get(message.name), Requester(origin, request_id)
+    def _drop(self, request: Request) -> None:
+        message: DropTopic = request.message
+        known = self._ledger.names.get(message.name)
         if known is None:
-            if not self._await_end(message.name, asker):
+            if not self._await_end(message.name, request):
                 raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
             return
         holders = [info.name for info in self._ledger.names.values() if message.name in info.config.virtual]
@@ -373,14 +364,14 @@ class TopicRegister:
                 hint=f"gossipq topic virtual {holders[0]} with the others, or remove that first",
             )
         first = known.id not in self._drops
-        self._drops.setdefault(known.id, []).append(asker)
+        self._drops.setdefault(known.id, []).append(request)
         if first:
-            index = self._shard.propose(
+            index = self._desk.propose(
                 log.META_TOPIC, payloads.encode(payloads.TopicChange(known, deleted=True))
             )
-            self._pending.add(index, partial(self._unnamed, known.id))
+            self._desk.pending.add(index, partial(self._unnamed, known.id))
 
-    def _await_end(self, name: str, asker: Requester) -> bool:
+    def _await_end(self, name: str, asker: Asker) -> bool:
         """Wait for the end of a removed topic that shards still have. False if it does not
         exist.
         """
@@ -390,23 +381,22 @@ class TopicRegister:
         self._drops.setdefault(under_way[-1], []).append(asker)
         return True
 
-    def repeat(self, origin: Origin, request_id: int, message: Message) -> None:
+    def repeat(self, request: Request) -> None:
         """Answer a repeated request whose first one succeeded, with the present state."""
+        message: Message = request.message
         if isinstance(message, DropTopic):
-            if message.name in self._ledger.names or not self._await_end(
-                message.name, Requester(origin, request_id)
-            ):
-                self._shard.reply(origin, request_id, Topics([]))
+            if message.name in self._ledger.names or not self._await_end(message.name, request):
+                self._desk.reply(request, Topics([]))
             return
         assert isinstance(message, CreateTopic | SetTopic), message
         known = self._ledger.names.get(message.name)
         if known is None:
             raise UnknownTopic(f"topic {message.name} was removed since", hint="gossipq topic ls")
-        self._make(origin, request_id, [known], {}, ())
+        self._make(request, [known], {})
 
     # --- what follows ---------------------------------------------------------------------------------------
 
-    def _logged(self, name: str, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _logged(self, name: str, asker: Asker, index: Index, outcome: Outcome) -> None:
         """An entry of this leader for a topic is applied. If refused, waiting requests are told."""
         self._proposed.pop(name, None)
         if outcome.error:
@@ -414,19 +404,19 @@ class TopicRegister:
         elif isinstance(outcome, TopicChanged) and outcome.info.id not in self._missing:
             self._arrived(outcome.info)  # it existed before
 
-    def _unnamed(self, topic_id: int, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _unnamed(self, topic_id: int, asker: Asker, index: Index, outcome: Outcome) -> None:
         """The removal of a topic is applied.
 
         The client is answered when all shards have logged it.
         """
         if outcome.error or topic_id not in self._missing:
             for each in self._drops.pop(topic_id, ()):
-                self._shard.answer(each, outcome, Topics([]))
+                self._desk.answer(each, outcome, Topics([]))
 
     def _refuse(self, name: str, outcome: Outcome) -> None:
         for creation in [each for each in self._creations if name in each.missing]:
             self._creations.remove(creation)
-            self._shard.refuse_by(creation.asker, outcome)
+            self._desk.refuse_by(creation.asker, outcome)
 
     def applied(self, outcome: TopicChanged) -> None:
         """A META_TOPIC is committed: tell the shards."""
@@ -442,18 +432,19 @@ class TopicRegister:
             self._missing[info.id] = set(info.shards)
             self._tell(info.id)
             if self._again_ms is None:
-                self._again_ms = self._shard.boot_ms + INSTALL_AGAIN_MS
+                self._again_ms = self._desk.boot_ms + INSTALL_AGAIN_MS
 
     def _tell(self, topic_id: int) -> None:
         installing = self._ledger.installing[topic_id]
         for shard in self._missing[topic_id]:
-            self._shard.tell(shard, InstallTopic(installing.info, installing.deleted))
+            self._desk.tell(shard, InstallTopic(installing.info, installing.deleted))
 
-    def installed(self, message: TopicInstalled) -> None:
+    def _note_installed(self, request: Request) -> None:
         """A shard has logged a version. The last one completes the waiting requests.
 
         A shard that reports a removed topic is told so.
         """
+        message: TopicInstalled = request.message
         installing, missing = (
             self._ledger.installing.get(message.topic_id),
             self._missing.get(message.topic_id),
@@ -463,7 +454,7 @@ class TopicRegister:
             and min(message.version, message.topic_id) > 0
             and message.topic_id not in self._ledger.ids
         ):
-            self.ask(AskTopic(message.topic_id, message.shard))
+            self._tell_of(message.topic_id, message.shard)
         if installing is None or missing is None or installing.version != message.version:
             return
         missing.discard(message.shard)
@@ -488,7 +479,7 @@ class TopicRegister:
             if earlier:
                 self._drops.setdefault(earlier[-1], []).append(asker)
             else:
-                self._shard.reply(*asker, Topics([]))
+                self._desk.reply(asker, Topics([]))
 
     def _arrived(self, info: TopicInfo) -> None:
         """Every shard of a topic knows it."""
@@ -498,25 +489,29 @@ class TopicRegister:
             if not creation.missing:
                 self._creations.remove(creation)
                 found = sorted(creation.found, key=lambda info: info.name)
-                self._shard.reply(*creation.asker, Topics(found, creation.more))
+                self._desk.reply(creation.asker, Topics(found, creation.more))
 
-    def ask(self, message: AskTopic) -> None:
-        """A shard asks about an unknown topic id: send the topic, or that the shard has no part of
-        it.
+    def _answer_shard(self, request: Request) -> None:
+        """A shard asks about a topic id that it does not know."""
+        message: AskTopic = request.message
+        self._tell_of(message.topic_id, message.shard)
+
+    def _tell_of(self, topic_id: int, shard: ShardId) -> None:
+        """Send a topic to a shard, or that the shard has no part of it.
 
         Ids are never reused: an id that is not in the register was removed, or never existed.
         """
-        name = self._ledger.ids.get(message.topic_id)
-        nothing = TopicInfo(message.topic_id, "", 0, TopicConfig(), [])
+        name = self._ledger.ids.get(topic_id)
+        nothing = TopicInfo(topic_id, "", 0, TopicConfig(), [])
         found = nothing if name is None else self._ledger.names[name]
-        if 0 <= message.shard < self._shards:
-            self._shard.tell(message.shard, InstallTopic(found, deleted=message.shard not in found.shards))
+        if 0 <= shard < self._shards:
+            self._desk.tell(shard, InstallTopic(found, deleted=shard not in found.shards))
 
     def tick(self, boot_ms: int) -> None:
         """Repeat unanswered messages, and log what all shards have answered."""
         if self._installed:
             versions, self._installed = self._installed, []
-            self._shard.propose(
+            self._desk.propose(
                 log.INSTALLED, payloads.encode(payloads.InstalledTopics(versions)), promise=False
             )
         self._give_up(boot_ms)
@@ -536,7 +531,7 @@ class TopicRegister:
             if boot_ms >= self._drops_ms.setdefault(topic_id, boot_ms + PATIENCE_MS):
                 why = f"the topic is removed; {self._late_shards(topic_id)}"
                 for asker in self._drops[topic_id]:
-                    self._shard.refuse_by(asker, refused("refused", why))
+                    self._desk.refuse_by(asker, refused("refused", why))
                 self._drops[topic_id] = []
         self._drops_ms = {each: at_ms for each, at_ms in self._drops_ms.items() if self._drops.get(each)}
         self._drops = {each: askers for each, askers in self._drops.items() if askers}
@@ -550,9 +545,9 @@ class TopicRegister:
             late = sorted(creation.missing)
             if creation.made.isdisjoint(late) and all(name in known for name in late):
                 found = sorted([*creation.found, *map(known.__getitem__, late)], key=lambda info: info.name)
-                self._shard.reply(*creation.asker, Topics(found, creation.more))
+                self._desk.reply(creation.asker, Topics(found, creation.more))
             else:
-                self._shard.refuse_by(creation.asker, refused("refused", self._why_late(late[0])))
+                self._desk.refuse_by(creation.asker, refused("refused", self._why_late(late[0])))
 
     def _why_late(self, name: str) -> str:
         info = self._ledger.names.get(name)
@@ -573,31 +568,3 @@ class TopicRegister:
             each for askers in self._drops.values() for each in askers
         ]
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]
-
-    def serve(
-        self,
-        origin: Origin,
-        request_id: int,
-        message: Message,
-        account: Account,
-        rights: Rights | None = None,
-        node: bool = True,
-    ) -> None:
-        """Serve a request of this room, with its account, rights, and whether a node sent it.
-
-        Raises Refused.
-        """
-        if isinstance(message, Resolve):
-            self.resolve(origin, request_id, message, account, rights, node)
-        elif isinstance(message, CreateTopic):
-            self.create(origin, request_id, message, account)
-        elif isinstance(message, BindTopic):
-            self.bind(origin, request_id, message, account)
-        elif isinstance(message, DropTopic):
-            self.drop(origin, request_id, message)
-        elif isinstance(message, SetTopic):
-            self.change(origin, request_id, message)
-        elif isinstance(message, TopicInstalled):
-            self.installed(message)
-        elif isinstance(message, AskTopic):
-            self.ask(message)

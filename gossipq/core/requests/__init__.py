@@ -9,19 +9,20 @@ from gossipq.core.requests.alarms import (
     alarm,
     key_of,
 )
-from gossipq.core.requests.consume import Client, ConsumeRequests
+from gossipq.core.requests.consume import ConsumeRequests
 from gossipq.core.requests.counts import Shown, stats, subscriptions
 from gossipq.core.requests.explain import ExplainRequests
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.schedules import ScheduleRequests
+from gossipq.core.requests.topics_here import TopicsHere
+from gossipq.core.requests.upkeep import Upkeep
 
 __all__ = [
     "HANGS_MS",
     "RESTART_WINDOW_MS",
     "SLOW_COMMIT_US",
-    "Client",
     "ConsumeRequests",
     "ExplainRequests",
     "IdleGroups",
@@ -30,6 +31,8 @@ __all__ = [
     "RaisedAlarms",
     "ScheduleRequests",
     "Shown",
+    "TopicsHere",
+    "Upkeep",
     "Watch",
     "alarm",
     "key_of",

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
 
 import msgspec
 
@@ -20,11 +19,12 @@ from gossipq.core.delivery import (
     ruling,
     within,
 )
+from gossipq.core.desk import Asker, Client, Desk, Request
 from gossipq.core.ledger import GroupState, Ledger, Outcome
-from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.idle import IdleGroups
+from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.core.storage import ShardSettings, log, payloads
-from gossipq.errors import BadName, BadRequest, Busy, GossipqError, NoSubscription, OffsetOutOfRange
+from gossipq.errors import BadName, BadRequest, Busy, NoSubscription, OffsetOutOfRange
 from gossipq.limits import (
     ALARM_LAG_MAX,
     CREDIT_BYTES_MAX,
@@ -52,28 +52,12 @@ from gossipq.messages import (
     Subscribed,
     Unsubscribe,
 )
-from gossipq.permissions import Rights
-from gossipq.rates import Payer, check_owned, payers
-from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
+from gossipq.rates import Payer, check_owned
+from gossipq.types import Index, Offset, partition_of, topic_id_of
 from gossipq.values import GroupConfig, Message, Range, Start
 
 DEAD_REASONS = ("", "rejected", "undecodable")
 STARTS = ("first", "new", "offset", "time")
-
-
-class Client(msgspec.Struct, frozen=True):
-    """The sender of a message: its session, and the name that `why` shows."""
-
-    session: SessionId
-    consumer: str
-    node: bool = False  #: True for a node of the cluster, which may write what only nodes write
-    address: str = ""  #: address of the client's host
-    rights: Rights | None = None  #: permissions; None allows everything
-
-    @property
-    def payers(self) -> tuple[Payer, ...]:
-        """The accounts that are charged for bounded resources."""
-        return payers(self.address, self.rights.user if self.rights is not None else "")
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -88,36 +72,23 @@ class Made(msgspec.Struct, frozen=True):
     partitions: int = 0
 
 
-class ConsumeHost(Protocol):
-    """Parts of the shard that these requests use."""
-
-    @property
-    def boot_ms(self) -> int: ...
-    def propose(self, kind: int, payload: bytes) -> Index: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
-    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
-    def unknown(self, partition: PartitionKey) -> GossipqError: ...
-
-
 class ConsumeRequests:
     def __init__(
         self,
-        host: ConsumeHost,
+        desk: Desk,
         ledger: Ledger,
         dispatch: Dispatch,
+        topics: TopicsHere,
         settings: ShardSettings,
-        pending: Pending[Outcome],
         idle: IdleGroups,
     ) -> None:
         defaults = settings.group
-        self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
-        self._quota = settings.quota
-        self._pending, self._idle = pending, idle
+        self._desk, self._ledger, self._dispatch, self._defaults = desk, ledger, dispatch, defaults
+        self._topics, self._quota, self._idle = topics, settings.quota, idle
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
         # (topic id, name) -> groups on their way to the log
         self._making: dict[tuple[int, str], Made] = {}
-        self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, int], None]] = {
+        self._handlers: dict[type[Message], Callable[[Request], None]] = {
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             Credit: self._credit,
@@ -129,13 +100,13 @@ class ConsumeRequests:
             Started: self._started,
         }
 
-    def step(self, origin: Origin, request_id: int, client: Client, message: Message, boot_ms: int) -> None:
+    def serve(self, request: Request) -> None:
         """Serve a request. Raises the error with which it must be refused."""
-        self._serve[type(message)](origin, request_id, client, message, boot_ms)
+        self._handlers[type(request.message)](request)
 
-    def _subscribe(
-        self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int
-    ) -> None:
+    def _subscribe(self, request: Request) -> None:
+        message: Subscribe = request.message
+        client = request.sender
         group, making = self._group(message), self._being_made(message)
         config = message.config.over(making.config if making else group.config if group else self._unsaid)
         if making is not None and making.config.mode != config.mode:
@@ -146,7 +117,7 @@ class ConsumeRequests:
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
         stays = group is None or self._idle.touch(group.id)
         if not message.group or (group is not None and known and stays and group.config == config):
-            self._attach(Requester(origin, request_id), client, message, boot_ms)
+            self._attach(request, client, message)
             return
         starts = [
             Start(start.partition, "offset", self._position(start)) if start.kind == "time" else start
@@ -163,12 +134,12 @@ class ConsumeRequests:
         name = _topic_id(message), message.group
         change = payloads.GroupChange(*name, config, starts, before.version, before.owners)
         payload = payloads.encode(change)
-        index = self._host.propose(log.GROUP, payload)
+        index = self._desk.propose(log.GROUP, payload)
         changes = not before.version or config != before.config
         self._making[name] = Made(
             index, config, before.version + changes, before.owners, before.partitions + len(starts)
         )
-        self._pending.add(index, partial(self._joined, client, message), origin, request_id)
+        self._desk.pending.add(index, partial(self._joined, client, message), request)
         self._dispatch.joins((client.session, message.subscription), index, client.payers)
 
     def _where(self, group: GroupState, starts: list[Start]) -> list[Start]:
@@ -260,7 +231,7 @@ class ConsumeRequests:
         for start in message.starts:
             state = self._ledger.partitions.get(start.partition)
             if state is None:
-                raise self._host.unknown(start.partition)
+                raise self._topics.unknown(start.partition)
             if start.kind not in STARTS:
                 raise BadRequest(f"start {start.kind!r}", hint=f"one of {', '.join(STARTS)}")
             known = group is not None and group.id in self._ledger.cursors.get(start.partition, ())
@@ -287,7 +258,7 @@ class ConsumeRequests:
         check_one_shard(config, [self._ledger.shard, *message.shards, *shards])
 
     def _joined(
-        self, client: Client, message: Subscribe, asker: Requester, index: Index, outcome: Outcome
+        self, client: Client, message: Subscribe, asker: Asker, index: Index, outcome: Outcome
     ) -> None:
         """Called when the GROUP entry is applied. The consumer that waited for it joins, unless it
         has replaced or ended its subscription meanwhile.
@@ -300,19 +271,19 @@ class ConsumeRequests:
             error = BadRequest(
                 f"subscription {message.subscription} was replaced or ended before its group was stored"
             )
-            self._host.refuse(*asker, error)
+            self._desk.refuse(asker, error)
         elif outcome.error:
             self._dispatch.unsubscribe(name)
-            self._host.refuse_by(asker, outcome)
+            self._desk.refuse_by(asker, outcome)
         elif self._group(message) is None:  # a later entry of the same turn removed it
             self._dispatch.unsubscribe(name)
-            self._host.refuse(*asker, Busy(f"group {message.group} was removed just now", retry_after_ms=20))
+            self._desk.refuse(asker, Busy(f"group {message.group} was removed just now", retry_after_ms=20))
         else:
-            self._attach(asker, client, message, self._host.boot_ms)
+            self._attach(asker, client, message)
             joined = self._dispatch.subscriptions[name]
             self._dispatch.lend(joined, joining.credit_records, joining.credit_bytes)
 
-    def _attach(self, asker: Requester, client: Client, message: Subscribe, boot_ms: int) -> None:
+    def _attach(self, asker: Asker, client: Client, message: Subscribe) -> None:
         group = self._group(message)
         policies = self._policies(group.config, message) if group else []
         # the shortest lease and the fewest failures of its topics, for records without their own
@@ -323,7 +294,7 @@ class ConsumeRequests:
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
         self._dispatch.subscribe(subscription, group.id if group else None, positions, client.payers)
         if message.holding is not None:
-            self._dispatch.keep(subscription, message.holding, boot_ms, lease_ms)
+            self._dispatch.keep(subscription, message.holding, self._desk.boot_ms, lease_ms)
         mode = group.config.mode if group else ""
         answer = Subscribed(
             message.subscription,
@@ -332,7 +303,7 @@ class ConsumeRequests:
             mode=mode,
             attempts_max=attempts_max,
         )
-        self._host.reply(*asker, answer)
+        self._desk.reply(asker, answer)
 
     def _policies(self, config: GroupConfig, message: Subscribe) -> list[Policy]:
         """For each partition of a subscription, the policy of records without their own."""
@@ -361,13 +332,14 @@ class ConsumeRequests:
             )
         return found
 
-    def _unsubscribe(
-        self, origin: Origin, request_id: int, client: Client, message: Unsubscribe, boot_ms: int
-    ) -> None:
-        self._dispatch.unsubscribe((client.session, message.subscription))
-        self._host.reply(origin, request_id, Acked())
+    def _unsubscribe(self, request: Request) -> None:
+        message: Unsubscribe = request.message
+        self._dispatch.unsubscribe((request.sender.session, message.subscription))
+        self._desk.reply(request, Acked())
 
-    def _credit(self, origin: Origin, request_id: int, client: Client, message: Credit, boot_ms: int) -> None:
+    def _credit(self, request: Request) -> None:
+        message: Credit = request.message
+        client = request.sender
         within("records", message.records, 0, CREDIT_MAX)
         within("bytes", message.bytes, 0, CREDIT_BYTES_MAX)
         joining = self._dispatch.joining.get((client.session, message.subscription))
@@ -378,28 +350,30 @@ class ConsumeRequests:
         subscription = self.subscription(client, message.subscription, grouped=False)
         self._dispatch.lend(subscription, message.records, message.bytes)
 
-    def _recall(self, origin: Origin, request_id: int, client: Client, message: Recall, boot_ms: int) -> None:
-        subscription = self.subscription(client, message.subscription, grouped=False)
-        self._host.reply(
-            origin, request_id, Recalled(message.subscription, *self._dispatch.recall(subscription))
-        )
+    def _recall(self, request: Request) -> None:
+        message: Recall = request.message
+        subscription = self.subscription(request.sender, message.subscription, grouped=False)
+        self._desk.reply(request, Recalled(message.subscription, *self._dispatch.recall(subscription)))
 
-    def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
+    def _ack(self, request: Request) -> None:
+        message: Ack = request.message
+        client = request.sender
         _bounded(message.ranges, RANGES_MAX)
         auto = self.subscription(client, message.subscription, grouped=False).auto
         subscription = self.subscription(client, message.subscription, grouped=not auto)
         if auto:
             self._dispatch.settle(subscription, message.ranges)
         if auto and (subscription.group is None or not subscription.ack):
-            self._host.reply(origin, request_id, Acked())  # only the credit changes
+            self._desk.reply(request, Acked())  # only the credit changes
         else:
-            self._dispatch.settlement.ack(subscription, message.ranges, origin, request_id, message.unseen)
+            self._dispatch.settlement.ack(
+                subscription, message.ranges, request.origin, request.request_id, message.unseen
+            )
 
-    def _ack_delivered(
-        self, origin: Origin, request_id: int, client: Client, message: AckDelivered, boot_ms: int
-    ) -> None:
+    def _ack_delivered(self, request: Request) -> None:
+        message: AckDelivered = request.message
         if message.partition not in self._ledger.partitions:
-            raise self._host.unknown(message.partition)
+            raise self._topics.unknown(message.partition)
         group = self._ledger.group(topic_id_of(message.partition), message.group)
         active = self._dispatch.groups.get(group.id) if group is not None else None
         view = active.views.get(message.partition) if active is not None else None
@@ -413,34 +387,42 @@ class ConsumeRequests:
             within("attempt", attempt, 1, NUMBER_MAX - 1)
         # the last delivery of each record counts
         deliveries = list(dict(sorted(message.deliveries)).items())
-        self._dispatch.settlement.ack_delivered(view, client.consumer, deliveries, origin, request_id)
+        self._dispatch.settlement.ack_delivered(
+            view, request.sender.consumer, deliveries, request.origin, request.request_id
+        )
 
-    def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
+    def _nack(self, request: Request) -> None:
+        message: Nack = request.message
         within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
         _bounded(message.ranges, MOVED_RANGES_MAX)
         if message.dead not in DEAD_REASONS:
             raise BadRequest(f"dead = {message.dead!r}", hint=f"one of {', '.join(DEAD_REASONS[1:])}")
-        subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
+        subscription = self.subscription(request.sender, message.subscription)
+        waiter = Waiter(request.origin, request.request_id)
         if subscription.auto:
             self._dispatch.settle(subscription, message.ranges)
         reason = message.reason[:ERROR_BYTES_MAX]  # the report may have to wait for its turn
         name = message.delay_ms, message.failed, reason, message.dead
         self._dispatch.settlement.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:
-            self._host.reply(origin, request_id, Acked(waiter.lost))
+            self._desk.reply(request, Acked(waiter.lost))
 
-    def _started(
-        self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int
-    ) -> None:
+    def _started(self, request: Request) -> None:
+        message: Started = request.message
         _bounded(message.ranges, MOVED_RANGES_MAX)
-        self._dispatch.settlement.start(self.subscription(client, message.subscription), message.ranges)
+        self._dispatch.settlement.start(
+            self.subscription(request.sender, message.subscription), message.ranges
+        )
 
-    def _extend(self, origin: Origin, request_id: int, client: Client, message: Extend, boot_ms: int) -> None:
+    def _extend(self, request: Request) -> None:
+        message: Extend = request.message
         within("lease_ms", message.lease_ms, 1, LEASE_TOTAL_MS_MAX)
         _bounded(message.ranges, MOVED_RANGES_MAX)
-        subscription = self.subscription(client, message.subscription)
-        lost = self._dispatch.settlement.extend(subscription, message.ranges, message.lease_ms, boot_ms)
-        self._host.reply(origin, request_id, Acked(lost))
+        subscription = self.subscription(request.sender, message.subscription)
+        lost = self._dispatch.settlement.extend(
+            subscription, message.ranges, message.lease_ms, self._desk.boot_ms
+        )
+        self._desk.reply(request, Acked(lost))
 
 
 def _topic_id(message: Subscribe) -> int:

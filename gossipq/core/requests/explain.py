@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from gossipq.core.delivery import (
     place_of,
     within,
 )
+from gossipq.core.desk import Desk, Request
 from gossipq.core.ledger import (
     Cursor,
     DeadRow,
@@ -37,7 +38,8 @@ from gossipq.core.ledger import (
 )
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.survey import SurveyRequests
-from gossipq.errors import GossipqError, UnknownRecord
+from gossipq.core.requests.topics_here import TopicsHere
+from gossipq.errors import UnknownRecord
 from gossipq.messages import (
     DeadLetters,
     Explained,
@@ -51,7 +53,7 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.texts import many, span
-from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
+from gossipq.types import DELAY, Index, Offset, PartitionKey, partition_of, topic_id_of
 from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
 TRACE_ROWS_MAX = 1_024
@@ -66,18 +68,6 @@ _decode_trace = msgspec.msgpack.Decoder(TraceRow).decode
 def says(state: str, **words: str) -> str:
     """The reason for a record's state, in the words of the table of states."""
     return life.STATES[state].says.format(**words)
-
-
-class ExplainHost(Protocol):
-    """Parts of the shard that these answers use."""
-
-    @property
-    def leader_ms(self) -> int: ...
-    @property
-    def timer_ms(self) -> int: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def enclose(self, origin: Origin, request_id: int, message: Message, bodies: list[bytes]) -> None: ...
-    def unknown(self, partition: PartitionKey) -> GossipqError: ...
 
 
 class Named(NamedTuple):
@@ -136,26 +126,29 @@ def _holders(view: PartitionView) -> str:
 
 
 class ExplainRequests:
-    def __init__(self, host: ExplainHost, ledger: Ledger, dispatch: Dispatch, idle: IdleGroups) -> None:
-        self._host, self._ledger, self._dispatch, self._idle = host, ledger, dispatch, idle
-        self._serve: dict[type[Message], Callable[[Origin, int, Any], None]] = {
+    def __init__(
+        self, desk: Desk, ledger: Ledger, dispatch: Dispatch, topics: TopicsHere, idle: IdleGroups
+    ) -> None:
+        self._desk, self._ledger, self._dispatch, self._idle = desk, ledger, dispatch, idle
+        self._topics = topics
+        self._handlers: dict[type[Message], Callable[[Request], None]] = {
             Why: self._why,
             WhyGroup: self._why_group,
             Trace: self._trace,
             Show: self._show,
             ListDead: self._list_dead,
-            **SurveyRequests(host, ledger).serve,
+            **SurveyRequests(desk, ledger, topics).handlers,
         }
 
-    def step(self, origin: Origin, request_id: int, message: Message) -> None:
-        """Answers a request. Raises the error with which it must be refused."""
-        self._serve[type(message)](origin, request_id, message)
+    def serve(self, request: Request) -> None:
+        """Serve a request. Raises the error with which it must be refused."""
+        self._handlers[type(request.message)](request)
 
     # --- a record -------------------------------------------------------------------------------------------
 
     def _named(self, ref: Ref) -> Named:
         if ref.partition not in self._ledger.partitions:
-            raise self._host.unknown(ref.partition)
+            raise self._topics.unknown(ref.partition)
         return find(self._ledger, ref)
 
     def _text(self, named: Named) -> str:
@@ -164,14 +157,15 @@ class ExplainRequests:
         place = str(named.offset) if named.offset >= 0 else f"@{named.entry}.{named.record}"
         return f"{topic}/{partition_of(named.partition)}/{place}"
 
-    def _why(self, origin: Origin, request_id: int, message: Why) -> None:
+    def _why(self, request: Request) -> None:
+        message: Why = request.message
         named = self._named(message.ref)
         lines: list[str] = []
         if named.offset < 0:
             standings = [self._unplaced(named)]
         else:
             standings, lines = self._placed(named, message.group)
-        self._host.reply(origin, request_id, Explained(named.ref, standings, lines))
+        self._desk.reply(request, Explained(named.ref, standings, lines))
 
     def _unplaced(self, named: Named) -> Standing:
         """Explains a record without an offset."""
@@ -181,9 +175,9 @@ class ExplainRequests:
         found = self._ledger.schedule.get(named.partition, named.entry, named.record)
         assert found is not None, "a record that was found is scheduled or void"
         due_ms, text = self._due_ms(named, found[1]), self._text(named)
-        left_ms = due_ms - self._host.timer_ms
+        left_ms = due_ms - self._desk.timer_ms
         because, verb = f"it is due in {span(left_ms)}", f"gossipq msg reschedule {text} --delay 0s"
-        return Standing("", "scheduled", because, verb, time_ms=self._host.leader_ms + left_ms)
+        return Standing("", "scheduled", because, verb, time_ms=self._desk.leader_ms + left_ms)
 
     def _due_ms(self, named: Named, row: ScheduledRow) -> int:
         delays = None if row.fixed else self._ledger.opened.column(named.entry, DELAY)
@@ -265,7 +259,7 @@ class ExplainRequests:
         state = view.window.at(first)
         tried = 0 if state is None or isinstance(state, MovingRecords) else state.tries
         expiry_ms = expiry_times(self._ledger, view, place, 1, tried)[0]
-        return expiry_ms - self._host.leader_ms if expiry_ms else None
+        return expiry_ms - self._desk.leader_ms if expiry_ms else None
 
     def _view(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
         group = self._dispatch.groups.get(group_id)
@@ -293,7 +287,7 @@ class ExplainRequests:
         if isinstance(lease, Lease):
             left_ms = lease.deadline_ms - self._dispatch.turn.boot_ms
             because = f"{lease.consumer} has it for another {span(left_ms)}, attempt {lease.attempt}"
-            ends_ms = self._host.leader_ms + left_ms
+            ends_ms = self._desk.leader_ms + left_ms
             return Standing(
                 name,
                 "in_flight",
@@ -330,13 +324,13 @@ class ExplainRequests:
             return Standing(
                 name, "parked", self._lane(row.lane), f"gossipq why {topic} --group {name}", "", 0, *counts
             )
-        left_ms = row.due_ms - self._host.timer_ms
+        left_ms = row.due_ms - self._desk.timer_ms
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
         verb = f"gossipq msg requeue {text} --group {name}"
         if left_ms > 0:
             times, left = many(row.failures, "time"), span(left_ms)
             because = says(life.RETRYING, times=times, left=left, last=last)
-            due_ms = self._host.leader_ms + left_ms
+            due_ms = self._desk.leader_ms + left_ms
             return Standing(name, "retrying", because, verb, "", due_ms, *counts)
         _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
@@ -406,11 +400,12 @@ class ExplainRequests:
 
     # --- a group --------------------------------------------------------------------------------------------
 
-    def _why_group(self, origin: Origin, request_id: int, message: WhyGroup) -> None:
+    def _why_group(self, request: Request) -> None:
+        message: WhyGroup = request.message
         rows = []
         for partition in dict.fromkeys(message.partitions):
             if partition not in self._ledger.partitions:
-                raise self._host.unknown(partition)
+                raise self._topics.unknown(partition)
             group = self._ledger.group(topic_id_of(partition), message.group)
             cursor = self._ledger.cursors.get(partition, {}).get(group.id) if group else None
             if group is not None and cursor is not None:
@@ -418,7 +413,7 @@ class ExplainRequests:
                 if goes_ms := self._idle.goes_ms(group.id):
                     because += f"; nobody uses the group, so it goes in {span(goes_ms)}"
                 rows.append((partition, state, because, verb, since_ms))
-        self._host.reply(origin, request_id, GroupExplained(rows))
+        self._desk.reply(request, GroupExplained(rows))
 
     def _group_row(self, partition: PartitionKey, group_id: int, cursor: Cursor) -> tuple[str, str, str, int]:
         """(state, because, next command, since)."""
@@ -467,11 +462,11 @@ class ExplainRequests:
         """
         state, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         keyed = f"{_waits(behind_keys)} behind others of their key" if behind_keys else ""
-        dues = cursor.exceptions.due((0, 0), self._host.timer_ms + limits.DELAY_MS_MAX, 1)
+        dues = cursor.exceptions.due((0, 0), self._desk.timer_ms + limits.DELAY_MS_MAX, 1)
         if not dues:
             return state, keyed if keyed and state == "moving" else because, verb
         due_ms, first = dues[0]
-        waits, left_ms = _waits(cursor.state.retrying), due_ms - self._host.timer_ms
+        waits, left_ms = _waits(cursor.state.retrying), due_ms - self._desk.timer_ms
         if left_ms <= 0:
             return state, f"{because}; {waits} to be delivered again", verb
         more = "".join(f"; {text}" for text in (keyed, because if state == "no consumer" else "") if text)
@@ -480,10 +475,11 @@ class ExplainRequests:
 
     # --- its history ----------------------------------------------------------------------------------------
 
-    def _trace(self, origin: Origin, request_id: int, message: Trace) -> None:
+    def _trace(self, request: Request) -> None:
+        message: Trace = request.message
         named = self._named(message.ref)
         steps = sorted(self._steps(named, message.group), key=lambda step: step.time_ms)
-        self._host.reply(origin, request_id, Traced(_newest(steps)))
+        self._desk.reply(request, Traced(_newest(steps)))
 
     def _steps(self, named: Named, group_name: str) -> Iterator[TraceEvent]:
         ledger, partition, offset = self._ledger, named.partition, named.offset
@@ -552,11 +548,12 @@ class ExplainRequests:
 
     # --- bodies ---------------------------------------------------------------------------------------------
 
-    def _show(self, origin: Origin, request_id: int, message: Show) -> None:
+    def _show(self, request: Request) -> None:
+        message: Show = request.message
         named = self._named(message.ref)
         place, time_ms = self._body_of(named)
         body = self._ledger.opened.cut(*place, 1)
-        self._host.enclose(origin, request_id, Shown(named.ref, time_ms), [body])
+        self._desk.enclose(request, Shown(named.ref, time_ms), [body])
 
     def _body_of(self, named: Named) -> tuple[tuple[Index, int], int]:
         """((entry, record), time) of a record: in the log, in the schedule, or with a present or
@@ -580,13 +577,14 @@ class ExplainRequests:
                 return (dead.row.index, dead.row.record + named.offset - dead.first), dead.row.time_ms
         raise UnknownRecord(f"retention removed {self._text(named)}")
 
-    def _list_dead(self, origin: Origin, request_id: int, message: ListDead) -> None:
+    def _list_dead(self, request: Request) -> None:
+        message: ListDead = request.message
         within("limit", message.limit, 1, limits.DEAD_LIST_HARD_MAX)
         within("after", message.after, 0, NUMBER_MAX)
         if message.partition not in self._ledger.partitions:
-            raise self._host.unknown(message.partition)
+            raise self._topics.unknown(message.partition)
         letters, bodies, more = self._page(message)
-        self._host.enclose(origin, request_id, DeadLetters(letters, more), bodies)
+        self._desk.enclose(request, DeadLetters(letters, more), bodies)
 
     def _page(self, message: ListDead) -> tuple[list[DeadLetter], list[bytes], Offset]:
         """Letters, their batches, and where the next page begins; -1 after the last page. A page

@@ -10,26 +10,17 @@ and the subscription then creates the group again at its old position (`ConsumeR
 consumer does not notice.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from gossipq import limits
 from gossipq.core.delivery import Dispatch
-from gossipq.core.ledger import GroupState, Ledger, Outcome
-from gossipq.core.raft import Pending
+from gossipq.core.desk import Desk
+from gossipq.core.ledger import GroupState, Ledger
 from gossipq.core.storage import log, payloads
-from gossipq.types import Index, partition_key
+from gossipq.types import partition_key
 
 LOOK_MS = 5 * limits.SECOND_MS  #: time between two looks at all groups
 CURSORS_PER_TURN = 1_024  #: cursors that one turn looks at
-
-
-class IdleHost(Protocol):
-    """Parts of the shard that this removal uses."""
-
-    boot_ms: int
-
-    def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
-    def warn(self, text: str) -> None: ...
 
 
 class _Rest(NamedTuple):
@@ -42,8 +33,8 @@ class _Rest(NamedTuple):
 
 
 class IdleGroups:
-    def __init__(self, host: IdleHost, ledger: Ledger, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
-        self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
+    def __init__(self, desk: Desk, ledger: Ledger, dispatch: Dispatch) -> None:
+        self._desk, self._ledger, self._dispatch = desk, ledger, dispatch
         self._resting: dict[int, _Rest] = {}  #: by group id
         self._leaving: set[int] = set()  #: ids of groups whose removal is on its way to the log
         self._look_ms = 0
@@ -62,14 +53,14 @@ class IdleGroups:
         idle_ms = self._option(group) if group is not None else 0
         if rest is None or not idle_ms:
             return 0
-        return max(1, rest.since_ms + idle_ms - self._host.boot_ms)
+        return max(1, rest.since_ms + idle_ms - self._desk.boot_ms)
 
     def tick(self) -> None:
         """Looks at some of the groups, if it is time."""
         if not self._left:
-            if self._host.boot_ms < self._look_ms:
+            if self._desk.boot_ms < self._look_ms:
                 return
-            self._look_ms = self._host.boot_ms + LOOK_MS
+            self._look_ms = self._desk.boot_ms + LOOK_MS
             self._left = [group.id for group in self._ledger.groups.values() if self._option(group)]
             self._resting = {each: self._resting[each] for each in self._left if each in self._resting}
         looked = 0
@@ -96,14 +87,14 @@ class IdleGroups:
         if used or unfinished or group.id in self._leaving:
             self._resting.pop(group.id, None)
         elif rest is None or rest.where != where:
-            self._resting[group.id] = _Rest(where, self._host.boot_ms)
-        elif self._host.boot_ms >= rest.since_ms + idle_ms:
+            self._resting[group.id] = _Rest(where, self._desk.boot_ms)
+        elif self._desk.boot_ms >= rest.since_ms + idle_ms:
             del self._resting[group.id]
             payload = payloads.encode(payloads.Regroup(group.id, []))
-            index = self._host.propose(log.REGROUP, payload, promise=False)
+            index = self._desk.propose(log.REGROUP, payload, promise=False)
             self._leaving.add(group.id)
-            self._pending.add(index, lambda asker, index, outcome: self._leaving.discard(group.id))
-            self._host.warn(f"group {group.name} of topic {topic.name} goes: unused for {idle_ms} ms")
+            self._desk.pending.add(index, lambda asker, index, outcome: self._leaving.discard(group.id))
+            self._desk.warn(f"group {group.name} of topic {topic.name} goes: unused for {idle_ms} ms")
         return topic.config.partitions
 
     def _option(self, group: GroupState) -> int:

@@ -9,34 +9,17 @@ letters are not part of a request, so a replayed record that fails again is not 
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from typing import Protocol
 
 from gossipq import limits
+from gossipq.core.desk import Asker, Desk, Request
 from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome
-from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import Intervals, log, payloads
-from gossipq.errors import BadRequest, Busy, GossipqError
+from gossipq.errors import BadRequest, Busy
 from gossipq.messages import Done, PurgeDead, ReplayDead
 from gossipq.types import Index, Offset, Origin, PartitionKey
-from gossipq.values import Message
 
 EVERYTHING = (0, limits.NUMBER_MAX)
 AGAIN_MS = 200  #: how long a client waits when too many of these requests are running
-
-
-class LettersHost(Protocol):
-    """Parts of the shard that these requests use."""
-
-    @property
-    def boot_ms(self) -> int: ...
-    @property
-    def last(self) -> Index:
-        """Index of the newest entry."""
-
-    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
-    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
 
 
 class LetterJob:
@@ -44,13 +27,13 @@ class LetterJob:
 
     def __init__(
         self,
-        asker: Requester,
-        message: ReplayDead | PurgeDead,
+        request: Request,
         group_id: int,
         ranges: Iterable[tuple[Offset, Offset]],
         newest: Index,
     ) -> None:
-        self.asker, self.group_id, self.newest = asker, group_id, newest
+        message: ReplayDead | PurgeDead = request.message
+        self.asker, self.group_id, self.newest = request, group_id, newest
         self.partition: PartitionKey = message.partition
         self.kind = log.REPLAY if isinstance(message, ReplayDead) else log.PURGE
         self.dry_run = message.dry_run
@@ -79,13 +62,14 @@ class LetterJob:
 
 
 class LetterJobs:
-    def __init__(self, host: LettersHost, ledger: Ledger, pending: Pending[Outcome]) -> None:
-        self._host, self._ledger, self._pending = host, ledger, pending
+    def __init__(self, desk: Desk, ledger: Ledger) -> None:
+        self._desk, self._ledger = desk, ledger
         self._jobs: deque[LetterJob] = deque()  # the first one is being served
         self._storing = False  # whether one of its pieces is being stored
 
-    def take(self, origin: Origin, request_id: int, message: ReplayDead | PurgeDead, cursor: Cursor) -> None:
+    def take(self, request: Request, cursor: Cursor) -> None:
         """Begins a request for the letters of `cursor`. Raises BadRequest, Busy."""
+        message: ReplayDead | PurgeDead = request.message
         for first, end in message.ranges:
             if not 0 <= first < end <= limits.NUMBER_MAX:
                 raise BadRequest(
@@ -97,17 +81,16 @@ class LetterJobs:
                 f"{len(self._jobs)} replays and purges of dead letters are under way", retry_after_ms=AGAIN_MS
             )
         if message.dry_run and not message.ranges:
-            self._host.reply(origin, request_id, Done(cursor.state.dead))
+            self._desk.reply(request, Done(cursor.state.dead))
             return
         ranges = Intervals()
         for first, end in sorted(message.ranges) or [EVERYTHING]:
             ranges.add(first, end)
-        asker = Requester(origin, request_id)
-        self._jobs.append(LetterJob(asker, message, cursor.state.group_id, ranges, self._host.last))
+        self._jobs.append(LetterJob(request, cursor.state.group_id, ranges, self._desk.last))
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick that has work to do."""
-        return self._host.boot_ms if self._jobs and not self._storing else None
+        return self._desk.boot_ms if self._jobs and not self._storing else None
 
     def tick(self) -> None:
         """Stores the next piece of the oldest request."""
@@ -117,22 +100,24 @@ class LetterJobs:
         cursor = self._ledger.cursors.get(job.partition, {}).get(job.group_id)
         if cursor is None:
             self._jobs.popleft()
-            self._host.refuse(*job.asker, BadRequest("the group, or its topic, was removed meanwhile"))
+            self._desk.refuse(job.asker, BadRequest("the group, or its topic, was removed meanwhile"))
             return
         ranges, count = job.piece(cursor)
         if ranges and not job.dry_run:
             payload = payloads.encode(payloads.Letters(job.group_id, job.partition, ranges))
             self._storing = True
-            self._pending.add(self._host.propose(job.kind, payload), partial(self._stored, job), *job.asker)
+            self._desk.pending.add(
+                self._desk.propose(job.kind, payload), partial(self._stored, job), job.asker
+            )
             return
         job.count += count
         self._finish_if_done(job)
 
-    def _stored(self, job: LetterJob, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _stored(self, job: LetterJob, asker: Asker, index: Index, outcome: Outcome) -> None:
         self._storing = False
         if outcome.error:
             self._jobs.popleft()
-            self._host.refuse_by(asker, outcome)
+            self._desk.refuse_by(asker, outcome)
             return
         job.count += outcome.count if isinstance(outcome, Counted) else 0
         self._finish_if_done(job)
@@ -140,7 +125,7 @@ class LetterJobs:
     def _finish_if_done(self, job: LetterJob) -> None:
         if not job.ranges:
             self._jobs.popleft()
-            self._host.reply(*job.asker, Done(job.count))
+            self._desk.reply(job.asker, Done(job.count))
 
     def waiting(self) -> list[tuple[Origin, int]]:
         """Requests without an entry of their own. They are refused when this copy stops leading."""

@@ -2,36 +2,37 @@
 SHOW_GROUP. A part of mending."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from gossipq.core.delivery import NOTHING, Dispatch, alarm_lag, ruling
+from gossipq.core.desk import Desk, Request
 from gossipq.core.ledger import Cursor, GroupState, Ledger, purge_plan
-from gossipq.core.requests.consume import Client, check_group, check_group_name, check_one_shard
+from gossipq.core.requests.consume import ConsumeRequests, check_group, check_group_name, check_one_shard
+from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.core.storage import log, payloads
-from gossipq.errors import BadRequest, GossipqError, OffsetOutOfRange, WrongState
+from gossipq.errors import BadRequest, OffsetOutOfRange, WrongState
 from gossipq.messages import Done, SetGroup
 from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, ShowGroup, Sought
 from gossipq.texts import many
-from gossipq.types import Origin, PartitionKey, partition_of, topic_id_of
+from gossipq.types import PartitionKey, partition_of, topic_id_of
 from gossipq.values import Message, SoughtRow, Start
 
-
-class OperateHost(Protocol):
-    """Parts of the shard that these requests use."""
-
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def unknown(self, partition: PartitionKey) -> GossipqError: ...
-    def admit_group(self, client: Client, partitions: int) -> None: ...
-
-
-Propose = Callable[[Origin, int, int, bytes, Message], None]
+Propose = Callable[[Request, int, bytes, Message], None]
 
 
 class OperateRequests:
-    def __init__(self, host: OperateHost, ledger: Ledger, dispatch: Dispatch, propose: Propose) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        ledger: Ledger,
+        dispatch: Dispatch,
+        topics: TopicsHere,
+        consuming: ConsumeRequests,
+        propose: Propose,
+    ) -> None:
         """`propose` logs an entry; the outcome of that entry is answered to its last argument."""
-        self._host, self._ledger, self._dispatch, self._propose = host, ledger, dispatch, propose
-        self.serves: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
+        self._desk, self._ledger, self._dispatch, self._propose = desk, ledger, dispatch, propose
+        self._topics, self._consuming = topics, consuming
+        self.handlers: dict[type[Message], Callable[[Request], None]] = {
             PurgeTopic: self._purge,
             SetGroup: self._set_group,
             SeekGroup: self._seek,
@@ -39,22 +40,21 @@ class OperateRequests:
             ShowGroup: self._show,
         }
 
-    def _purge(
-        self, origin: Origin, request_id: int, client: Client, message: PurgeTopic, batch: bytes
-    ) -> None:
+    def _purge(self, request: Request) -> None:
+        message: PurgeTopic = request.message
         state = self._ledger.partitions.get(message.partition)
         if state is None:
-            raise self._host.unknown(message.partition)
+            raise self._topics.unknown(message.partition)
         if not 0 <= message.before <= state.next:
             raise BadRequest(f"before = {message.before}", hint=f"0 to {state.next} are allowed")
         if message.dry_run:
-            self._host.reply(origin, request_id, Done(max(0, message.before - state.first)))
+            self._desk.reply(request, Done(max(0, message.before - state.first)))
             return
         trim = purge_plan(self._ledger, message.partition, message.before)
         if trim is None:
-            self._host.reply(origin, request_id, Done(0))
+            self._desk.reply(request, Done(0))
         else:
-            self._propose(origin, request_id, log.TRIM, payloads.encode(trim), Done(trim.first - state.first))
+            self._propose(request, log.TRIM, payloads.encode(trim), Done(trim.first - state.first))
 
     # --- groups ---------------------------------------------------------------------------------------------
 
@@ -99,9 +99,8 @@ class OperateRequests:
                 ),
             )
 
-    def _set_group(
-        self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes
-    ) -> None:
+    def _set_group(self, request: Request) -> None:
+        message: SetGroup = request.message
         group = self._group(message.topic_id, message.group)
         config = message.config.over(group.config)
         check_group(config)
@@ -109,14 +108,13 @@ class OperateRequests:
             self._idle(group, "changing its mode")
             check_one_shard(config, self._ledger.topics[group.topic_id].shards)
         if config == group.config:
-            self._host.reply(origin, request_id, Done(0))
+            self._desk.reply(request, Done(0))
             return
         change = payloads.GroupChange(group.topic_id, group.name, config, [], group.version)
-        self._propose(origin, request_id, log.GROUP, payloads.encode(change), Done(1))
+        self._propose(request, log.GROUP, payloads.encode(change), Done(1))
 
-    def _seek(
-        self, origin: Origin, request_id: int, client: Client, message: SeekGroup, batch: bytes
-    ) -> None:
+    def _seek(self, request: Request) -> None:
+        message: SeekGroup = request.message
         group = self._ledger.group(message.topic_id, message.group)
         if group is not None:
             self._idle(group, "moving the group")
@@ -135,17 +133,17 @@ class OperateRequests:
         starts = [Start(start.partition, "offset", self._place(start)) for start in message.starts]
         answer = Sought([self._moved(group, start) for start in starts])
         if message.dry_run:
-            self._host.reply(origin, request_id, answer)
+            self._desk.reply(request, answer)
         elif group is not None:
             payload = payloads.encode(payloads.Regroup(group.id, starts))
-            self._propose(origin, request_id, log.REGROUP, payload, answer)
+            self._propose(request, log.REGROUP, payload, answer)
         else:
             assert message.config is not None, "checked above"
-            self._host.admit_group(client, len(starts))
+            self._consuming.admit_group(request.sender, len(starts))
             made = payloads.GroupChange(
-                message.topic_id, message.group, message.config, starts, owners=client.payers
+                message.topic_id, message.group, message.config, starts, owners=request.sender.payers
             )
-            self._propose(origin, request_id, log.GROUP, payloads.encode(made), answer)
+            self._propose(request, log.GROUP, payloads.encode(made), answer)
 
     def _place(self, start: Start) -> int:
         """The offset that a start means. Raises OffsetOutOfRange, BadRequest."""
@@ -188,29 +186,27 @@ class OperateRequests:
             partition, cursor.state.cursor, after, state.next - after - undone - void_records, skipped
         )
 
-    def _drop(
-        self, origin: Origin, request_id: int, client: Client, message: DropGroup, batch: bytes
-    ) -> None:
+    def _drop(self, request: Request) -> None:
+        message: DropGroup = request.message
         group = self._ledger.group(message.topic_id, message.group)
         if group is None:
-            self._host.reply(origin, request_id, Done(0))
+            self._desk.reply(request, Done(0))
             return
         self._idle(group, "removing the group")
         if not message.dead:
             self._without_dead(group, "removing the group")
         if message.dry_run:
-            self._host.reply(origin, request_id, Done(1))
+            self._desk.reply(request, Done(1))
         else:
             payload = payloads.encode(payloads.Regroup(group.id, [], message.dead))
-            self._propose(origin, request_id, log.REGROUP, payload, Done(1))
+            self._propose(request, log.REGROUP, payload, Done(1))
 
-    def _show(
-        self, origin: Origin, request_id: int, client: Client, message: ShowGroup, batch: bytes
-    ) -> None:
+    def _show(self, request: Request) -> None:
+        message: ShowGroup = request.message
         group = self._group(message.topic_id, message.group)
         live = self._dispatch.groups.get(group.id)
         consumers = sorted({member.consumer for member in live.members.values()}) if live else []
-        self._host.reply(origin, request_id, GroupShown(group.config, self._policy(group), consumers))
+        self._desk.reply(request, GroupShown(group.config, self._policy(group), consumers))
 
     def _policy(self, group: GroupState) -> list[tuple[str, str, str]]:
         config, topic = group.config, self._ledger.topics[group.topic_id].config

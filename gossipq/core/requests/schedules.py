@@ -8,19 +8,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Protocol
 
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, Lease, MovingRecords, within
+from gossipq.core.desk import Asker, Desk, Request
 from gossipq.core.ledger import Counted, Ledger, Outcome, Published, ScheduleName, ScheduleRow
-from gossipq.core.raft import Pending, Requester
-from gossipq.core.requests.consume import Client
+from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.ticks import due_ticks, next_due, next_ticks
-from gossipq.core.storage import Calendar, Columns, log, payloads
-from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
+from gossipq.core.requests.topics_here import TopicsHere
+from gossipq.core.storage import Calendar, log, payloads
+from gossipq.errors import BadBatch, BadRequest, WrongState
 from gossipq.messages import Done, DropSchedule, ListSchedules, RunSchedule, Schedules, SetSchedule
 from gossipq.permissions import SYSTEM, require_writer
-from gossipq.types import DELAY, BatchInfo, Index, Offset, Origin, PartitionKey
+from gossipq.types import DELAY, Index, Offset, PartitionKey
 from gossipq.values import Message, Ref, Schedule, ScheduleInfo
 
 TICKS_PER_TURN = 64
@@ -28,21 +28,6 @@ PAGE = 100  #: schedules in an answer
 MISSED, OVERLAP = ("none", "last", "all"), ("allow", "skip", "replace")
 MISSED_MAX = 1_000
 REPLACED = "replaced by the next tick"
-
-
-class SchedulesHost(Protocol):
-    """The part of the shard that this room uses."""
-
-    @property
-    def boot_ms(self) -> int: ...
-    @property
-    def leader_ms(self) -> int: ...
-    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
-    def unknown(self, partition: PartitionKey) -> GossipqError: ...
-    def peek(self, batch: bytes) -> BatchInfo: ...
-    def require_space(self, partition: PartitionKey, info: BatchInfo) -> None: ...
 
 
 def record_id(name: str, time_ms: int) -> bytes:
@@ -54,21 +39,21 @@ def record_id(name: str, time_ms: int) -> bytes:
 class ScheduleRequests:
     def __init__(
         self,
-        host: SchedulesHost,
+        desk: Desk,
         ledger: Ledger,
         dispatch: Dispatch,
-        pending: Pending[Outcome],
-        columns: Columns,
+        topics: TopicsHere,
+        publishing: PublishRequests,
         calendar: Calendar,
     ) -> None:
-        self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
-        self._columns, self._calendar = columns, calendar
+        self._desk, self._ledger, self._dispatch, self._topics = desk, ledger, dispatch, topics
+        self._publishing, self._calendar = publishing, calendar
         self._rows = ledger.timetable.rows
         self._due: list[tuple[int, ScheduleName]] = []  # a heap by leader time; rows that changed stay in it
         #: leader time of the valid row of that heap; empty: no tick is due, ever
         self.armed: dict[ScheduleName, int] = {}
         self._logged: set[ScheduleName] = set()  # ticks whose entries are not applied yet
-        self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
+        self._handlers: dict[type[Message], Callable[[Request], None]] = {
             SetSchedule: self._set,
             DropSchedule: self._drop,
             RunSchedule: self._run,
@@ -88,12 +73,12 @@ class ScheduleRequests:
             heappop(self._due)
         if not self._due:
             return None
-        return self._host.boot_ms + max(0, self._due[0][0] - self._host.leader_ms)
+        return self._desk.boot_ms + max(0, self._due[0][0] - self._desk.leader_ms)
 
     def tick(self) -> None:
         """Log the ticks that are due, some of them in each turn."""
         left = TICKS_PER_TURN
-        while left > 0 and self._due and self._due[0][0] <= self._host.leader_ms:
+        while left > 0 and self._due and self._due[0][0] <= self._desk.leader_ms:
             due_ms, name = heappop(self._due)
             if self.armed.get(name) == due_ms:
                 del self.armed[name]
@@ -103,7 +88,7 @@ class ScheduleRequests:
         """Log the due ticks of a schedule. Returns how many."""
         row = self._rows[name]
         schedule = row.schedule
-        ticks = due_ticks(self._calendar, schedule, row.after_ms, self._host.leader_ms)
+        ticks = due_ticks(self._calendar, schedule, row.after_ms, self._desk.leader_ms)
         if schedule.count_max:
             ticks_max = min(ticks_max, schedule.count_max - row.ticks)
         if schedule.overlap != "allow":
@@ -115,24 +100,24 @@ class ScheduleRequests:
         self._logged.add(name)
         for tick_ms in ticks:
             index = self._log_tick(name, row, tick_ms)
-        self._pending.add(index, partial(self._ticked, name))
+        self._desk.pending.add(index, partial(self._ticked, name))
         return len(ticks)
 
     def _log_tick(self, name: ScheduleName, row: ScheduleRow, tick_ms: int) -> Index:
         waits = self._last_waiting(name, row) if row.schedule.overlap != "allow" else -1
         if waits >= 0 and row.schedule.overlap == "skip":
             payload = payloads.TickDone(name.partition, name.name, row.version, tick_ms)
-            return self._host.propose(log.TICK, payloads.encode(payload))
+            return self._desk.propose(log.TICK, payloads.encode(payload))
         if waits >= 0 and not self._held(name.partition, waits):
             void = payloads.Void(name.partition, waits, 0, 0, REPLACED, name.name)
-            self._host.propose(log.VOID, payloads.encode(void))
+            self._desk.propose(log.VOID, payloads.encode(void))
         return self._log_record(name, row, tick_ms)
 
     def _log_record(self, name: ScheduleName, row: ScheduleRow, time_ms: int, beside: bool = False) -> Index:
-        batch = self._columns.named(self._ledger.timetable.batch(name), record_id(name.name, time_ms))
-        publish = log.publish_payload(name.partition, self._host.peek(batch))
+        batch = self._desk.columns.named(self._ledger.timetable.batch(name), record_id(name.name, time_ms))
+        publish = log.publish_payload(name.partition, self._desk.columns.peek(batch))
         payload = payloads.TickDone(name.partition, name.name, row.version, time_ms, publish, beside)
-        return self._host.propose(log.TICK, payloads.encode(payload), body=batch)
+        return self._desk.propose(log.TICK, payloads.encode(payload), body=batch)
 
     def _last_waiting(self, name: ScheduleName, row: ScheduleRow) -> Offset:
         """Return the offset of the newest record of a schedule if a group has yet to finish it, else -1."""
@@ -151,7 +136,7 @@ class ScheduleRequests:
         views = [group.views.get(partition) for group in self._dispatch.groups.values()]
         return any(isinstance(view.window.at(offset), (Lease, MovingRecords)) for view in views if view)
 
-    def _ticked(self, name: ScheduleName, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _ticked(self, name: ScheduleName, asker: Asker, index: Index, outcome: Outcome) -> None:
         self._logged.discard(name)
         self._arm(name)
 
@@ -161,7 +146,7 @@ class ScheduleRequests:
         row = self._rows.get(name)
         if row is None or name in self._logged or row.schedule.paused or self._used_up(row):
             return
-        due_ms = next_due(self._calendar, row.schedule, row.after_ms, self._host.leader_ms)
+        due_ms = next_due(self._calendar, row.schedule, row.after_ms, self._desk.leader_ms)
         if due_ms is not None:
             self.armed[name] = due_ms
             heappush(self._due, (due_ms, name))
@@ -172,29 +157,30 @@ class ScheduleRequests:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def step(self, origin: Origin, request_id: int, client: Client, message: Message, batch: bytes) -> None:
+    def serve(self, request: Request) -> None:
         """Raises what must be refused."""
-        partition = message.partition  # type: ignore[attr-defined]
+        message = request.message
+        partition = message.partition
         if partition not in self._ledger.partitions:
-            raise self._host.unknown(partition)
-        self._serve[type(message)](origin, request_id, client, message, batch)
+            raise self._topics.unknown(partition)
+        self._handlers[type(message)](request)
 
-    def _set(
-        self, origin: Origin, request_id: int, client: Client, message: SetSchedule, batch: bytes
-    ) -> None:
+    def _set(self, request: Request) -> None:
+        message: SetSchedule = request.message
         schedule, name = message.schedule, ScheduleName(message.partition, message.schedule.name)
         self._check(schedule)
         topic = self._ledger.topics[self._ledger.partitions[name.partition].topic_id]
         if topic.name.startswith(SYSTEM):
-            require_writer(topic.name, client.node)
+            require_writer(topic.name, request.sender.node)
+        batch = request.batch
         if batch:
             self._check_record(batch)
-            self._host.require_space(name.partition, self._host.peek(batch))
+            self._publishing.require_space(name.partition, self._desk.columns.peek(batch))
         elif name not in self._rows:
             raise WrongState(f"there is no schedule {schedule.name}", hint="give the record that it stores")
         payload = payloads.encode(payloads.ScheduleChange(name.partition, schedule))
-        index = self._host.propose(log.SCHEDULE, payload, body=batch)
-        self._pending.add(index, partial(self._changed, name), origin, request_id)
+        index = self._desk.propose(log.SCHEDULE, payload, body=batch)
+        self._desk.pending.add(index, partial(self._changed, name), request)
 
     def _check(self, schedule: Schedule) -> None:
         """Raises BadRequest."""
@@ -223,59 +209,56 @@ class ScheduleRequests:
 
     def _check_record(self, batch: bytes) -> None:
         """Raises BadBatch."""
-        info = self._host.peek(batch)
+        info = self._desk.columns.peek(batch)
         if info.count != 1:
             raise BadBatch(f"a schedule stores one record at each tick, not {info.count}")
         if info.columns & DELAY:
             raise BadBatch("the record of a schedule has a delay", hint="leave it out: the tick says when")
 
-    def _drop(
-        self, origin: Origin, request_id: int, client: Client, message: DropSchedule, batch: bytes
-    ) -> None:
+    def _drop(self, request: Request) -> None:
+        message: DropSchedule = request.message
         name = ScheduleName(message.partition, message.name)
         payload = payloads.ScheduleChange(name.partition, Schedule(name.name), deleted=True)
-        index = self._host.propose(log.SCHEDULE, payloads.encode(payload))
-        self._pending.add(index, partial(self._changed, name), origin, request_id)
+        index = self._desk.propose(log.SCHEDULE, payloads.encode(payload))
+        self._desk.pending.add(index, partial(self._changed, name), request)
 
-    def _changed(self, name: ScheduleName, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _changed(self, name: ScheduleName, asker: Asker, index: Index, outcome: Outcome) -> None:
         self._arm(name)
         if isinstance(outcome, Counted):
-            self._host.reply(*asker, Done(outcome.count))
+            self._desk.reply(asker, Done(outcome.count))
         else:
-            self._host.refuse_by(asker, outcome)
+            self._desk.refuse_by(asker, outcome)
 
-    def _run(
-        self, origin: Origin, request_id: int, client: Client, message: RunSchedule, batch: bytes
-    ) -> None:
+    def _run(self, request: Request) -> None:
+        message: RunSchedule = request.message
         name = ScheduleName(message.partition, message.name)
         row = self._rows.get(name)
         if row is None:
             raise WrongState(f"there is no schedule {message.name}", hint="gossipq schedule list")
-        index = self._log_record(name, row, self._host.leader_ms, beside=True)
-        self._pending.add(index, partial(self._ran, name.partition), origin, request_id)
+        index = self._log_record(name, row, self._desk.leader_ms, beside=True)
+        self._desk.pending.add(index, partial(self._ran, name.partition), request)
 
-    def _ran(self, partition: PartitionKey, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _ran(self, partition: PartitionKey, asker: Asker, index: Index, outcome: Outcome) -> None:
         if isinstance(outcome, Published):
-            self._host.reply(*asker, Done(1, Ref(partition, outcome.offset)))
+            self._desk.reply(asker, Done(1, Ref(partition, outcome.offset)))
         else:
-            self._host.refuse_by(asker, outcome)
+            self._desk.refuse_by(asker, outcome)
 
-    def _list(
-        self, origin: Origin, request_id: int, client: Client, message: ListSchedules, batch: bytes
-    ) -> None:
+    def _list(self, request: Request) -> None:
+        message: ListSchedules = request.message
         names = sorted(name.name for name in self._rows if name.partition == message.partition)
         names = [
             name for name in names if name > message.after and (not message.name or name == message.name)
         ]
         rows = [self._info(ScheduleName(message.partition, name)) for name in names[:PAGE]]
         more = names[PAGE - 1] if len(names) > PAGE else ""
-        self._host.reply(origin, request_id, Schedules(rows, more))
+        self._desk.reply(request, Schedules(rows, more))
 
     def _info(self, name: ScheduleName) -> ScheduleInfo:
         row = self._rows[name]
         left = limits.TICKS_NEXT
         if row.schedule.count_max:
             left = min(left, row.schedule.count_max - row.ticks)
-        after_ms = max(row.after_ms, self._host.leader_ms)
+        after_ms = max(row.after_ms, self._desk.leader_ms)
         ticks = [] if row.schedule.paused else next_ticks(self._calendar, row.schedule, after_ms, left)
         return ScheduleInfo(row.schedule, row.ticks, row.last, ticks)

@@ -7,10 +7,11 @@ pages of a group give each record exactly one state, whatever happens between tw
 
 from collections.abc import Callable, Iterator
 from heapq import merge
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gossipq import limits
 from gossipq.core.delivery import NUMBER_MAX, within
+from gossipq.core.desk import Desk, Request
 from gossipq.core.ledger import (
     U64,
     U64X2,
@@ -27,9 +28,9 @@ from gossipq.core.ledger import (
     records,
     runs_of,
 )
-from gossipq.errors import GossipqError
+from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
-from gossipq.types import Offset, Origin, PartitionKey
+from gossipq.types import Offset, PartitionKey
 from gossipq.values import AckRun, Message, StateRun
 
 #: in place of a group id: records that were taken from all groups; sorts after all ids
@@ -42,17 +43,10 @@ NOWHERE = -1, 0  #: in place of the next page: this was the last one
 R = TypeVar("R", bound=RunRow)
 
 
-class SurveyHost(Protocol):
-    """Parts of the shard that the survey uses."""
-
-    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def unknown(self, partition: PartitionKey) -> GossipqError: ...
-
-
 class SurveyRequests:
-    def __init__(self, host: SurveyHost, ledger: Ledger) -> None:
-        self._host, self._ledger = host, ledger
-        self.serve: dict[type[Message], Callable[[Origin, int, Any], None]] = {
+    def __init__(self, desk: Desk, ledger: Ledger, topics: TopicsHere) -> None:
+        self._desk, self._ledger, self._topics = desk, ledger, topics
+        self.handlers: dict[type[Message], Callable[[Request], None]] = {
             ListAcks: self._list_acks,
             ListStates: self._list_states,
         }
@@ -60,13 +54,14 @@ class SurveyRequests:
     def _check(self, message: ListAcks | ListStates) -> None:
         """Raises BadRequest, or the error for an unknown partition."""
         if message.partition not in self._ledger.partitions:
-            raise self._host.unknown(message.partition)
+            raise self._topics.unknown(message.partition)
         within("group_id", message.group_id, 0, NUMBER_MAX)
         within("offset", message.offset, 0, NUMBER_MAX)
 
     # --- acks -----------------------------------------------------------------------------------------------
 
-    def _list_acks(self, origin: Origin, request_id: int, message: ListAcks) -> None:
+    def _list_acks(self, request: Request) -> None:
+        message: ListAcks = request.message
         self._check(message)
         runs: list[AckRun] = []
         more, size, groups = NOWHERE, 0, self._ledger.groups
@@ -80,7 +75,7 @@ class SurveyRequests:
                     AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index)
                 )
                 size += ROW_BYTES + _bytes(runs[-1].group, row.consumer)
-        self._host.reply(origin, request_id, AckRuns(self._ledger.applied, runs, *more))
+        self._desk.reply(request, AckRuns(self._ledger.applied, runs, *more))
 
     def _acks(
         self, partition: PartitionKey, group_id: int, offset: Offset
@@ -99,7 +94,8 @@ class SurveyRequests:
 
     # --- states ---------------------------------------------------------------------------------------------
 
-    def _list_states(self, origin: Origin, request_id: int, message: ListStates) -> None:
+    def _list_states(self, request: Request) -> None:
+        message: ListStates = request.message
         self._check(message)
         runs: list[StateRun] = []
         more, size = NOWHERE, 0
@@ -109,7 +105,7 @@ class SurveyRequests:
                 break
             runs.append(run)
             size += ROW_BYTES + _bytes(run.group, run.reason, run.error, run.consumer)
-        self._host.reply(origin, request_id, States(self._ledger.applied, runs, *more))
+        self._desk.reply(request, States(self._ledger.applied, runs, *more))
 
     def _states(
         self, partition: PartitionKey, group_id: int, offset: Offset

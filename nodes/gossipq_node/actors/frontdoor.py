@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from msgspec import structs
 
 from gossipq import __version__, limits
-from gossipq.core.effects import INTERNAL, INTERNAL_HINT, refusal
+from gossipq.core.desk import INTERNAL, INTERNAL_HINT, refusal
 from gossipq.core.register import ClusterView, check_member
 from gossipq.errors import (
     BadRequest,

@@ -9,7 +9,8 @@ from msgspec import structs
 
 from gossipq import limits
 from gossipq.core.delivery import Delivery, Part
-from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
+from gossipq.core.desk import INTERNAL, INTERNAL_HINT, refusal
+from gossipq.core.effects import Effects
 from gossipq.core.shard import Shard
 from gossipq.errors import (
     BadBatch,
@@ -165,7 +166,7 @@ class Sender:
         first = [part for part in delivery.parts if part.attempt == 1 and not part.again]
         new = Counter([part.time_ms for part in first if part.time_ms])
         for time_ms, parts in new.items():  # most are of one turn
-            self._timings.delivery.add(max(0, shard.leader_ms - time_ms) * 1_000, parts)
+            self._timings.delivery.add(max(0, shard.desk.leader_ms - time_ms) * 1_000, parts)
         for at, part in enumerate(delivery.parts):
             body = self._body(shard, part, opened)
             if slices and size + len(body) > limits.DELIVER_BYTES_MAX:

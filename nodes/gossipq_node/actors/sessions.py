@@ -6,7 +6,7 @@ from itertools import islice
 
 from msgspec import structs
 
-from gossipq.core.requests import Client
+from gossipq.core.desk import Client
 from gossipq.errors import BadRequest, Busy, Refused
 from gossipq.limits import (
     PING_MS,

@@ -14,11 +14,11 @@ COUNTERS = ("published", "delivered", "acked", "refused", "dead")
 
 def _counts(shard: Shard) -> dict[str, int]:
     return {
-        "published": shard.published,
+        "published": shard.desk.counts.published,
         "delivered": shard.delivered,
-        "acked": shard.acked,
-        "refused": shard.refused,
-        "dead": shard.dead,
+        "acked": shard.desk.counts.acked,
+        "refused": shard.desk.counts.refused,
+        "dead": shard.desk.counts.dead,
     }
 
 

@@ -15,9 +15,9 @@ from gossipq import limits
 from gossipq.clock import Clock
 from gossipq.core.copies import Mail
 from gossipq.core.delivery import within
-from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
+from gossipq.core.desk import INTERNAL, INTERNAL_HINT, Client, Request, refusal
+from gossipq.core.effects import Effects
 from gossipq.core.raft import Dice, Replication
-from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Bodies, Calendar, NoCalendar
 from gossipq.core.turn import RECOVER_MS, ShardStopped, Turn
@@ -189,7 +189,7 @@ class Worker:
         """Raises StoreError, CorruptLog, UnknownKind."""
         tables = self._store.tables(shard_id)
         shard = Shard(shard_id, self._shard_settings, tables, self._bodies, self._opener, self._dice)
-        shard.full, shard.target = self._space.full, self._cluster.targets.get(shard_id)
+        shard.desk.full, shard.target = self._space.full, self._cluster.targets.get(shard_id)
         return shard
 
     def abort(self) -> None:
@@ -379,9 +379,8 @@ class Worker:
     ) -> None:
         info = _verified(session, batch)
         shard = self._turn.touch(header.shard) or self._shard(header)
-        refused = shard.refused
-        self._turn.publish(shard, origin, header.request_id, session.client, request, info, batch)
-        if shard.refused == refused:
+        asked = Request(request, origin, header.request_id, session.client, batch, info)
+        if self._turn.publish(shard, asked):
             session.batches += 1
             session.published += info.count
             session.bytes += info.size
@@ -437,7 +436,8 @@ class Worker:
                     if self._cluster.learn(request, now.boot_ms):
                         self._aim()
                 elif (shard := self._turn.touch(header.shard)) is not None:
-                    self._turn.step(shard, (), header.request_id, None, request, header.term, entries, frame)
+                    asked = Request(request, term=header.term, entries=entries, batch=frame)
+                    self._turn.step(shard, asked)
                 elif header.shard in self._turn.stopped:
                     self._cluster.overhear(header, request)
         except GossipqError as error:
@@ -502,9 +502,8 @@ class Worker:
         else:
             if message.batch:
                 _verified(session, message.batch)
-            self._turn.step(
-                self._shard(header), origin, header.request_id, client, request, batch=message.batch
-            )
+            asked = Request(request, origin, header.request_id, client, message.batch)
+            self._turn.step(self._shard(header), asked)
 
     def _asked_for_proof(
         self, origin: Origin, client: Client, request: Join | SetMember | SetOptions | SetAccess
@@ -585,10 +584,10 @@ class Worker:
         if space.hoards:
             self._store.shrink()
             self._turn.store_soon()
-        if any(shard.full != space.full for shard in self._turn.shards.values()):
+        if any(shard.desk.full != space.full for shard in self._turn.shards.values()):
             log.warning("worker %d: %s", self._settings.worker, space.full or "there is space again")
             for shard_id, shard in self._turn.shards.items():
-                shard.full = space.full
+                shard.desk.full = space.full
                 shard.leave(bool(space.full))
                 self._turn.wake(shard_id)
         self._state = "full" if space.full else "ready"

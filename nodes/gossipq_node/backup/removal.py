@@ -10,9 +10,9 @@ from functools import partial
 from gossipq import limits
 from gossipq.clock import SystemClock
 from gossipq.core.copies import Mail
+from gossipq.core.desk import Client, Request
 from gossipq.core.effects import Effects
 from gossipq.core.raft import Replication
-from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Bodies, ShardSettings
 from gossipq.core.turn import Turn
@@ -83,7 +83,7 @@ class TopicRemoval:
         def work() -> None:
             shard = self._turn.touch(shard_id)
             assert shard is not None, "all shards are open"
-            self._turn.step(shard, origin, request_id, CLIENT, message)
+            self._turn.step(shard, Request(message, origin, request_id, CLIENT))
 
         self._turn.run(self._clock.now(), work)
 
