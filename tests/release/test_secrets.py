@@ -59,11 +59,15 @@ def unpacked(bundle: Path) -> bytes:
 
 
 def test_nothing_says_a_secret(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wrong = Host(tmp_path, "wrong")
     with running(Roll(tmp_path)) as roll:
-        _test(roll, tmp_path, capfd)
+        try:
+            _test(roll, wrong, tmp_path, capfd)
+        finally:
+            wrong.kill()
 
 
-def _test(roll: Roll, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def _test(roll: Roll, wrong: Host, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ada, bob, _ = roll.hosts
     admin, user, forged = (tmp_path / f"{name}.credentials" for name in ("admin", "user", "forged"))
     stranger = tmp_path / "stranger"
@@ -94,7 +98,6 @@ def _test(roll: Roll, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     types("topic", "ls", credentials=forged, fails=True)
     types("cluster", "drain", "bob", "--secret-file", str(stranger), fails=True)
     types("cluster", "config", "set", "replace_ms=60000", credentials=user, fails=True)
-    wrong = Host(tmp_path, "wrong")
     wrong.start(
         "--secret-file", str(stranger), "--mode", "static", "--peer", ada.endpoint, "--encrypt", "always"
     )
@@ -141,7 +144,6 @@ def _test(roll: Roll, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     types("doctor", "--bundle", str(bundle), *logs)
     said["the bundle"] = unpacked(bundle)
     said["the arguments"] = b"\n".join(line for host in roll.hosts for line in arguments(host))
-    wrong.kill()
     for host in (*roll.hosts, wrong):
         said[f"the log of {host.name}"] = host.log.read_bytes()
 
