@@ -42,7 +42,8 @@ FULL_SHARE = 0.3  #: of the nodes that are not needed: their disk is full then
 GAP_MS = 4_000  #: the longest without a confirm then
 REST_MS = 25_000
 QUIET_MS = 5_000  #: until sessions that fell silent have ended, and what is gone is swept
-DRAIN_MS = 40_000
+DRAIN_MS = 40_000  #: without a step ahead of any group
+DRAINS_MAX = 4
 LOOK_MS = 2_000  #: an expired record may wait for this time
 DUE_MS = 3_000  #: so long something may be due that nobody has taken yet
 EVENTS_MAX = 100_000  #: per shard; most runs need 20,000, one with 944 dead letters and five copies 63,000
@@ -591,9 +592,11 @@ class World:
                 if found:
                     drainer = Drainer(self, shard_id, group, found)
                     self.parties[drainer.name] = drainer
-        end_ms = self.now + DRAIN_MS
-        while (left := [*self._undone()]) and self.now < end_ms:
+        end_ms, passed, moved_ms = self.now + DRAINS_MAX * DRAIN_MS, self._passed(), self.now
+        while (left := [*self._undone()]) and self.now < min(end_ms, moved_ms + DRAIN_MS):
             self.run_until(self.now + 500)
+            if self._passed() > passed:
+                passed, moved_ms = self._passed(), self.now
         for text in left:
             self.broken(f"L6 {text}")
         for party in self.parties.values():
@@ -626,6 +629,17 @@ class World:
                     left = {at for at in over if cursor.fresh(at, at + 1)} | rows & over
                     name = shard.ledger.groups[group_id].name
                     yield from ((partition, name, at) for at in left - held)
+
+    def _passed(self) -> int:
+        """Return how many records the cursors of all leaders have passed."""
+        leaders = {shard: self.leader(shard) for shard in range(self.shards)}
+        return sum(
+            cursor.state.cursor
+            for shard, leader in leaders.items()
+            if leader is not None and (led := leader.shard_of(shard)) is not None
+            for cursors in led.ledger.cursors.values()
+            for cursor in cursors.values()
+        )
 
     def _undone(self) -> Iterator[str]:
         """What is not done in the groups of the leaders."""
