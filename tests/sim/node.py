@@ -564,7 +564,7 @@ class Node:
         self.places = places
 
     def _check_answers(self, shard: Shard, effects: Effects) -> None:
-        """P24: a request has one answer: a confirm, a reply, or that it was abandoned. One that
+        """P25: a request has one answer: a confirm, a reply, or that it was abandoned. One that
         came twice may have two.
         """
         confirmed = [(origin, row[0]) for origin, rows in effects.confirms.items() for row in rows]
@@ -573,7 +573,7 @@ class Node:
             if origin and request_id:
                 self.unanswered[shard.id, origin, request_id] -= 1
                 if self.unanswered[shard.id, origin, request_id] < 0:
-                    self.world.broken(f"P24 {self.name} answers {request_id} of {origin!r} once more")
+                    self.world.broken(f"P25 {self.name} answers {request_id} of {origin!r} once more")
 
     def _check_members(self) -> None:
         """I14: sessions that are silent for twice their timeout have neither subscriptions nor records."""

@@ -6,6 +6,7 @@ Each is a patch of one rule, and the check that must see it; `sim.hunt` looks fo
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -27,7 +28,7 @@ from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.selector import Selector
 from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.delivery.window import MOVED, Lease, OwnedLeases
-from gossipq.core.desk import Asker, Desk
+from gossipq.core.desk import Answers, Asker, Desk, Request
 from gossipq.core.leader import SERVES, Leader
 from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
@@ -44,6 +45,7 @@ from gossipq.core.register.roster import Roster
 from gossipq.core.register.topics import TopicRegister
 from gossipq.core.requests import schedules, ticks
 from gossipq.core.requests.letters import LetterJob
+from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.schedules import ScheduleRequests
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
@@ -58,7 +60,7 @@ from sim.disk import Disk
 from sim.faults import Faults
 from sim.history import Copy
 from sim.jobs import MODES
-from sim.node import Node
+from sim.node import MeantFault, Node
 from sim.world import FIXED, STEERED, Probe, World
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -877,6 +879,31 @@ def leaders_confirm_when_they_resign(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Shard, "_resign", eager)
 
 
+def requests_meet_faults(patch: pytest.MonkeyPatch) -> None:
+    """Of the requests to a leader, and of the batches, one in fifty meets a fault of the node at its end."""
+    serve, publish = Leader.serve, PublishRequests.publish
+
+    def falls(desk: Desk, request: Request) -> None:
+        if request.origin and crc32(b"%d %d" % (desk.last, request.request_id)) % 50 == 0:
+            raise MeantFault
+
+    def serve_and_fall(leader: Leader, request: Request) -> None:
+        serve(leader, request)
+        falls(leader._desk, request)
+
+    def publish_and_fall(room: PublishRequests, request: Request) -> None:
+        publish(room, request)
+        falls(room._desk, request)
+
+    patch.setattr(Leader, "serve", serve_and_fall)
+    patch.setattr(PublishRequests, "publish", publish_and_fall)
+
+
+def answered_twice_after_a_fault(patch: pytest.MonkeyPatch) -> None:
+    """A contained fault refuses its request, and what the request had left as an answer stays."""
+    patch.setattr(Answers, "withdraw", lambda *told: None)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -947,5 +974,6 @@ PLANTED: dict[str, Planted] = {
         Planted(removed_schedules_go_on, "P24", under=everybody_plans),
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),
         Planted(leaders_confirm_when_they_resign, "P1", under=leaders_are_cut_off),
+        Planted(answered_twice_after_a_fault, "P25", under=requests_meet_faults),
     )
 }
