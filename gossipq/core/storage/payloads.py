@@ -66,32 +66,6 @@ class RequestKey(msgspec.Struct, array_like=True, frozen=True):
     key: bytes
 
 
-class ScheduleChange(msgspec.Struct, array_like=True, frozen=True):
-    """A schedule from here on. Its record is the body; without a body the present record stays.
-
-    `deleted`: only the name counts.
-    """
-
-    partition: PartitionKey
-    schedule: Schedule
-    deleted: bool = False
-
-
-class TickDone(msgspec.Struct, array_like=True, frozen=True):
-    """A tick of a schedule is over. `publish` is the payload of a PUBLISH with the body of this
-    entry; b"" = the tick got no record.
-
-    `version` is that of the schedule. `beside`: asked for by hand, and no tick.
-    """
-
-    partition: PartitionKey
-    name: str
-    version: Index
-    tick_ms: int
-    publish: bytes = b""
-    beside: bool = False
-
-
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     """The policy of a group, and its start in partitions that are new to it.
 
@@ -290,3 +264,29 @@ class Regroup(msgspec.Struct, array_like=True, frozen=True):
     group_id: int
     starts: list[Start]
     dead: bool = False
+
+
+class ScheduleChange(msgspec.Struct, array_like=True, frozen=True):
+    """A schedule from here on. Its record is the body; without a body the present record stays.
+
+    `deleted`: only the name counts.
+    """
+
+    partition: PartitionKey
+    schedule: Schedule
+    deleted: bool = False
+
+
+class TickDone(msgspec.Struct, array_like=True, frozen=True):
+    """A tick of a schedule is over. `publish` is the payload of a PUBLISH with the body of this
+    entry; b"" = the tick got no record.
+
+    `version` is that of the schedule. `beside`: asked for by hand, and no tick.
+    """
+
+    partition: PartitionKey
+    name: str
+    version: Index
+    tick_ms: int
+    publish: bytes = b""
+    beside: bool = False
