@@ -646,7 +646,7 @@ def test_a_frame_has_what_it_has_and_not_what_the_loan_counted(hands: Hands) -> 
     for _ in range(8):
         assert isinstance(client.ask(Publish(partition), shard, batch), Confirm)
     lent = 100_000, limits.CREDIT_BYTES_MAX
-    client.send(Subscribe(1, "g", [Start(partition, "first")], *lent), shard)
+    client.send(Subscribe(1, "g", [Start(partition, "first")], *lent, fetches=True), shard)
     hands.turn(), hands.turn()
     client.dealer.inbox.clear()
     large = [(partition, 1_000 * number, 1_000 * number + 1) for number in range(8)]
