@@ -38,6 +38,7 @@ SAYS = {
     "consume": r"(\d+ None [\w ]+ \{\}\n){4}",
     "dead_letters": r"1 rejected no such customer b'3 for nobody'\nagain: 3 for nobody\n",
     "delay": r"scheduled as reminders/0/@\d+\.0\ntea is ready\ncall ada\n",
+    "schedules": r"next at 07:00\nnext at 07:00\nreport \{\"kind\":\"daily\"\}\npulse beat\n",
     "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
     "batches": r"99 of 100 clicks loaded\nrejected time before the page was shown\n",
     "fetch": r"4 records, \d+ bytes\n",

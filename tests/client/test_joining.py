@@ -31,6 +31,7 @@ def test_nothing_said_is_nothing_sent() -> None:
         None,
         True,
         False,
+        False,
     )
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     for group, stop_at_end, start in (

@@ -115,6 +115,8 @@ def test_a_client_has_few_names() -> None:
             "request",
             "reschedule",
             "run",
+            "schedule",
+            "schedules",
             "schema",
             "stop",
         ),

@@ -151,4 +151,4 @@ def test_the_document_shows_what_runs(filled, monkeypatch, capsys):
     exec(code, {})
     assert "['007', 'orders'] 30" in capsys.readouterr().out
     with pytest.raises(ExportError, match="does not go back so far"):  # this export is a second old
-        exec(f"from gossipq_client import lake\n{last}", {})
+        exec(f"import gossipq\n{last}", {})

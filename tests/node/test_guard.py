@@ -43,6 +43,7 @@ from gossipq.values import (
     Ref,
     Role,
     Rule,
+    Schedule,
     Start,
     TopicOptions,
     User,
@@ -123,6 +124,9 @@ def documented() -> dict[str, str]:
     return {verb: permission for verbs, permission in rows for verb in verbs.split(", ")}
 
 
+OWN_BATCH = (Publish, messages.Edit, messages.SetSchedule)  #: requests with a batch of records
+
+
 def requests(topic_id: int) -> list[Message]:
     m, o, partition = messages, operator_messages, partition_key(topic_id, 0)
     ref, start = Ref(partition, 0), Start(partition, "first", 0)
@@ -142,6 +146,9 @@ def requests(topic_id: int) -> list[Message]:
         ),
         *(m.Why(ref), m.Trace(ref), m.Show(ref), o.ShowGroup(topic_id, "g")),
         *(m.Cancel(ref), m.Reschedule(ref, 1), m.Edit(ref), m.Requeue(ref, "g")),
+        m.SetSchedule(partition, Schedule("nightly", every_ms=1_000)),
+        *(m.RunSchedule(partition, "nightly"), m.ListSchedules(partition)),
+        m.DropSchedule(partition, "nightly"),
         *(m.ReplayDead(partition, "g"), m.PurgeDead(partition, "g")),
         *(m.Resolve(["orders"]), m.Stats(["orders"])),
         *(m.CreateTopic("new"), m.BindTopic("bound", ["orders"])),
@@ -170,7 +177,7 @@ def test_every_verb_with_every_permission(role: str, topics: str) -> None:
     assert {permissions.verb_of(type(each)) for each in asked} == table_of.keys() - at_frontdoors
     for request in asked:
         verb = permissions.verb_of(type(request))
-        batch = bytes(batches.seal([b"x"])) if isinstance(request, Publish | messages.Edit) else b""
+        batch = bytes(batches.seal([b"x"])) if isinstance(request, OWN_BATCH) else b""
         client = greeted(rig, hello_of(role))
         answer = client.ask(request, 0 if type(request) in META else shard, batch)
         forbidden = isinstance(answer, RefusedMessage) and answer.code == "forbidden"

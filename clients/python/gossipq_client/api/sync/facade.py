@@ -251,7 +251,7 @@ class Facade(Consumers):
 
         A schedule is known by its name in the topic. To set it again changes it; returns False if nothing
         changed. Each tick is one record with the id `name/time`. It is never early, and stored once, also
-        if the leader changes. Raises BadRequest, TooLarge, SchemaMismatch.
+        if the leader changes. Raises BadRequest.
         """
         return self.schedules.set(topic, value, name=name, **options)
 
