@@ -2,6 +2,7 @@
 Checkers look at nothing else.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -218,6 +219,7 @@ class History:
         self.clock_error_ms = 100
         self.wall_ms = 0  #: leader time at the beginning
         self.plans: list[Plan] = []
+        self.lent: Counter[str] = Counter()  #: by consumer, the most records that it lent at a time
         self.late_ms = 0  #: the most by which a serving leader's time was late
         self.retention_ms = 0  #: retention of the topic that all parties use
         self.end_ms = 0

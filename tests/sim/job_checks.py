@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import permutations
 
-from sim.clients import RUN
+from sim.clients import CREDIT, RUN
 from sim.history import History, Job, JobConfirmed, Pushed
 from sim.jobs import ATTEMPTS_MAX, FOREVER_MS, RUNNERS
 
@@ -152,7 +152,7 @@ def keys_stay_closed(history: History) -> Iterator[str]:
     for row, offset, job in handed(history):
         if job.key == 0 or job.ttl_ms:
             continue
-        run = RUN if row.consumer in RUNNERS else 1
+        run = max(1, history.lent[row.consumer] * RUN // CREDIT) if row.consumer in RUNNERS else 1
         for other, before in sorted(last[job.key].items()) if row.attempt == 1 else ():
             late = done.get(other, row.led_ms + 1) > row.led_ms and other not in dead
             if other < offset and late:

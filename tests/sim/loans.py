@@ -17,6 +17,7 @@ class Loans:
 
     def __init__(self) -> None:
         self.left: dict[Name, int] = {}  #: records
+        self.most: dict[str, int] = {}  #: by consumer, the most records that it lent at a time
         self._joining: dict[tuple[Name, int], int] = {}  # by request: records that it lends once it is stored
 
     def heard(self, shard: ShardId, term: int, sender: str, request_id: int, message: Message) -> None:
@@ -27,7 +28,7 @@ class Loans:
         elif isinstance(message, Credit):
             name = shard, term, sender, message.subscription
             if name in self.left:
-                self.left[name] += message.records
+                self._lend(name, self.left[name] + message.records)
             for each in [each for each in self._joining if each[0] == name]:
                 self._joining[each] += message.records
 
@@ -37,11 +38,15 @@ class Loans:
             name = shard, term, sender, message.subscription
             lent = self._joining.pop((name, request_id), None)
             if lent is not None:
-                self.left[name] = lent
+                self._lend(name, lent)
         elif isinstance(message, Recalled):
             name = shard, term, sender, message.subscription
             if name in self.left:
                 self.left[name] -= message.records
+
+    def _lend(self, name: Name, records: int) -> None:
+        self.left[name] = records
+        self.most[name[2]] = max(self.most.get(name[2], 0), records)
 
     def delivered(self, shard: ShardId, term: int, delivery: Delivery) -> Iterator[str]:
         """Records leave. Those that waited for an entry may be of a loan that has ended."""

@@ -553,6 +553,8 @@ class World:
                 self.broken(f"L4 the copies of shard {shard_id} are not in their places: {has}, not {wanted}")
         self._drain()
         self.history.end_ms = self.now
+        for node in self.nodes.values():
+            self.history.lent |= Counter(node.loans.most)
         for shard_id in range(self.shards):
             for node in self.members(shard_id):
                 copy = node.shard_of(shard_id)
