@@ -91,14 +91,14 @@ def test_whoever_listens_at_the_address_of_a_dead_node_gets_greetings_only(tmp_p
         ends.callback(lambda: (plain._socket.close(0), plain._monitor.close(0)))
         mq.create_topic("spread", partitions=12)
         for number in range(24):  # through the node that it knows to all leaders
-            plain.post("spread", b"before", key=b"%d" % number)
+            plain.publish("spread", b"before", key=b"%d" % number)
         dead.kill()
         for answers in (False, True):
             with impostor(dead, answers) as listener:
                 end, sent = time.monotonic() + LISTENS_S, 0
                 while time.monotonic() < end:
                     mq.publish("spread", b"secret", key=b"%d" % sent, timeout=30)
-                    plain.post("spread", b"secret", key=b"%d" % sent)
+                    plain.publish("spread", b"secret", key=b"%d" % sent)
                     sent += 1
             kinds = {type(said).__name__ for _, said in listener.heard}
             others = [(step, said) for step, said in listener.heard if not isinstance(said, GREETINGS)]

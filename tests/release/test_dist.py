@@ -117,7 +117,7 @@ def test_the_client_alone_needs_two_libraries(environment: Path, wheel: Path, tm
     program = "import gossipq_client, gossipq_client.aio; gossipq_client.connect('127.0.0.1:1').close()"
     run(environment / "python", "-c", program, cwd=tmp_path)
     for asked, said in (
-        (("-c", "from gossipq_client import embedded; embedded.open('data')"), "cronsim is not installed"),
+        (("-c", "from gossipq_client import embedded; embedded.open('data')"), "lmdb is not installed"),
         (("-c", "from gossipq_client import testing; testing.Broker()"), "cronsim is not installed"),
         (("-m", "gossipq_cli"), "error: click is not installed"),
     ):

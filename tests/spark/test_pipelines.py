@@ -204,7 +204,7 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
     imports.import_export(spark, str(exporter), table)
     other = Exporter(tmp_path / "other", cluster="0c" * 16)
     other.messages("007", 0, 10)
-    other.post()
+    other.publish()
     with pytest.raises(ExportError, match="holds records of cluster c0c0"):
         imports.import_export(spark, str(other), table)
     later = Exporter(tmp_path / "later")
