@@ -17,6 +17,7 @@ from gossipq.core.copies.placement import Target
 from gossipq.core.storage import log
 from gossipq.core.storage.payloads import CopySet
 from sim import world
+from sim.checks import failures
 from sim.history import Copy, History, Job
 from sim.job_checks import in_time
 from sim.many import commit, run_many
@@ -153,3 +154,10 @@ def test_who_heals_a_core_that_could_decide_looks_at_logs_too() -> None:
         "c has a newer entry than a, and by its own list it is no voter"
     )
     assert world.electable([old, learner, rebuilt, copy("b", "abe", 3, 395)])
+
+
+def test_old_entries_bring_the_timer_time_of_their_leader() -> None:
+    """A copy got entries of an earlier term from the leader of the next one, became leader before it had
+    the first entry of that term, and released what was due by a timer time 6 ms ahead.
+    """
+    assert failures(world.run(96100212)) == []

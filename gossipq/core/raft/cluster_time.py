@@ -274,7 +274,8 @@ class ClusterTime:
         self._told = _Told(term, ahead_us, boot_ms)
 
     def settle(self, term: Term) -> None:
-        """The leader of `term` has every entry of this copy, so its timer time counts from now on.
+        """The leader of `term` has every entry of this copy, or sent some of them just now. So its
+        timer time counts from now on.
 
         Before, that of the leader of the last entry counts. If this copy leads next, it releases
         what is due by that.

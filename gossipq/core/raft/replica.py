@@ -557,7 +557,9 @@ class Replica:
                     f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed"
                 )
             changed = self._add(entries[self.commit - prev :])
-        if self.log.term == term:  # the leader has all that this copy has
+        # The leader has all that this copy has; or it has the entries that came now, and its timer time
+        # is not ahead of that by which their records wait.
+        if self.log.term == term or changed is not None:
             self.time.settle(term)
         self.commit = max(self.commit, min(message.commit, end))
         self.answers.append((message.leader, Appended(self.me, True, end, message.sent_ms)))
