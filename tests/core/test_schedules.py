@@ -269,6 +269,19 @@ def test_jitter_is_the_same_for_every_leader() -> None:
     assert 0 <= min(waits) <= max(waits) < 30_000
 
 
+def test_a_full_disk_stops_ticks_until_there_is_space(plan: Plan) -> None:
+    plan.set(every_ms=10_000)
+    plan.worker.shards[1].desk.full = "the disk is full"
+    plan.pass_time(30_000)
+    assert plan.stored() == []
+    answer = plan.ask(RunSchedule(plan.partition, "nightly"))
+    assert isinstance(answer, RefusedMessage)
+    assert answer.code == "store_full"
+    plan.worker.shards[1].desk.full = ""
+    plan.pass_time(2_000)
+    assert plan.stored() == [record_id("nightly", NOW_MS + 30_000)]
+
+
 def test_each_tick_of_a_jittered_schedule_comes_once(plan: Plan) -> None:
     plan.set(every_ms=10_000, jitter_ms=9_000)
     plan.pass_time(100_000)

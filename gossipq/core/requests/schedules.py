@@ -17,13 +17,14 @@ from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.ticks import due_ticks, next_due, next_ticks
 from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.core.storage import Calendar, log, payloads
-from gossipq.errors import BadBatch, BadRequest, WrongState
+from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
 from gossipq.messages import Done, DropSchedule, ListSchedules, RunSchedule, Schedules, SetSchedule
 from gossipq.permissions import SYSTEM, require_writer
 from gossipq.types import DELAY, Index, Offset, PartitionKey
 from gossipq.values import Message, Ref, Schedule, ScheduleInfo
 
 TICKS_PER_TURN = 64
+AGAIN_MS = 1_000  #: until a tick is tried again that found no space
 PAGE = 100  #: schedules in an answer
 MISSED, OVERLAP = ("none", "last", "all"), ("allow", "skip", "replace")
 MISSED_MAX = 1_000
@@ -97,11 +98,23 @@ class ScheduleRequests:
         if not ticks:
             self._arm(name)
             return 0
+        if not self._has_space(name):  # the ticks wait, and `missed` decides about them
+            self._look_at(name, self._desk.leader_ms + AGAIN_MS)
+            return 1
         self._logged.add(name)
         for tick_ms in ticks:
             index = self._log_tick(name, row, tick_ms)
         self._desk.pending.add(index, partial(self._ticked, name))
         return len(ticks)
+
+    def _has_space(self, name: ScheduleName) -> bool:
+        """True if a publish of the record would not be refused for lack of space."""
+        try:
+            batch = self._ledger.timetable.batch(name)
+            self._publishing.require_space(name.partition, self._desk.columns.peek(batch))
+        except GossipqError:
+            return False
+        return True
 
     def _log_tick(self, name: ScheduleName, row: ScheduleRow, tick_ms: int) -> Index:
         waits = self._last_waiting(name, row) if row.schedule.overlap != "allow" else -1
@@ -148,8 +161,11 @@ class ScheduleRequests:
             return
         due_ms = next_due(self._calendar, row.schedule, row.after_ms, self._desk.leader_ms)
         if due_ms is not None:
-            self.armed[name] = due_ms
-            heappush(self._due, (due_ms, name))
+            self._look_at(name, due_ms)
+
+    def _look_at(self, name: ScheduleName, due_ms: int) -> None:
+        self.armed[name] = due_ms
+        heappush(self._due, (due_ms, name))
 
     @staticmethod
     def _used_up(row: ScheduleRow) -> bool:
@@ -235,6 +251,9 @@ class ScheduleRequests:
         row = self._rows.get(name)
         if row is None:
             raise WrongState(f"there is no schedule {message.name}", hint="gossipq schedule list")
+        self._publishing.require_space(
+            name.partition, self._desk.columns.peek(self._ledger.timetable.batch(name))
+        )
         index = self._log_record(name, row, self._desk.leader_ms, beside=True)
         self._desk.pending.add(index, partial(self._ran, name.partition), request)
 
