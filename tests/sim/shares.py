@@ -107,8 +107,8 @@ class Shares:
             return False
         if any(map(dispatch.offers, group.views.values())):
             return False
-        if dispatch.notices:
-            return False  # its lease is over, so what it says now leaves when a majority answers it again
+        if dispatch.notices or group_id in dispatch.turn.dirty:
+            return False  # the leader serves the group when a majority answers it again
         rows = [(member, *held(shard, member)) for member in group.members.values()]
         idle = sum(not count and member.has_credit and member.matches is None for member, count, _, _ in rows)
         busy = [count for _, count, _, _ in rows if count]

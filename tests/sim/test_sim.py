@@ -161,3 +161,10 @@ def test_old_entries_bring_the_timer_time_of_their_leader() -> None:
     the first entry of that term, and released what was due by a timer time 6 ms ahead.
     """
     assert failures(world.run(96100212)) == []
+
+
+def test_a_leader_without_a_majority_asks_no_consumer_to_share() -> None:
+    """A consumer acked its last records while its leader waited for a majority. The leader served the group,
+    and compared what its consumers hold, when the majority answered again.
+    """
+    assert failures(world.run(96200076)) == []
