@@ -21,7 +21,7 @@ from gossipq_client import testing
 from ports import settled_port
 
 HOME = Path(__file__).resolve().parent.parent
-ROOTS = ("", "nodes", "clients/python", "clients/terminal", "clients/gateway")
+ROOTS = ("", "nodes", "clients/python", "clients/terminal", "clients/gateway", "clients/integrations")
 STOP_SECONDS = 20
 HANG_SECONDS = 90  #: behind the timeout of a test
 STDERR = pytest.StashKey[int]()

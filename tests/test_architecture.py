@@ -18,6 +18,7 @@ PACKAGES = {
     "gossipq_ops": HOME / "clients" / "terminal" / "gossipq_ops",
     "gossipq_gateway": HOME / "clients" / "gateway" / "gossipq_gateway",
     "gossipq_dialects": HOME / "clients" / "gateway" / "gossipq_dialects",
+    "gossipq_outbox": HOME / "clients" / "integrations" / "gossipq_outbox",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
 }
 
@@ -63,6 +64,8 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "spark": (3, ("pyspark_gossipq",)),
+    # what frameworks call: a package each, which asks the public client
+    "integrations": (3, ("gossipq_outbox",)),
     "actors": (4, ("gossipq_node.actors",)),
     # plays the nodes that a client is tested with
     "stand_ins": (4, ("gossipq_cli.conformance.between",)),
@@ -113,6 +116,7 @@ BESIDE = {
     ("cli_offline", "cli"),
     ("cli_offline", "process"),
     ("spark", "client"),
+    ("integrations", "client"),
     ("dialects", "gateway"),
 }
 #: imports that run down and are forbidden all the same
@@ -124,6 +128,10 @@ FORBIDDEN = {
         (mine, room): "the gateway only asks, over the public client"
         for mine in ("gateway", "dialects")
         for room in ("core", "wire", "ports", "adapters", "actors", "process", "config", "lakes", "spark")
+    },
+    **{
+        ("integrations", room): "an integration only asks, over the public client"
+        for room in ("core", "wire", "ports", "adapters", "config", "lakes", "spark")
     },
     **{
         (mine, room): "the command line only asks, over the public client"
@@ -272,13 +280,24 @@ IMPORTERS = {
     "obstore": ("gossipq_node.bucket",),
     "msgspec": (
         *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
-        *("gossipq_ops", "gossipq_gateway", "gossipq_dialects", "pyspark_gossipq"),
+        *("gossipq_ops", "gossipq_gateway", "gossipq_dialects", "pyspark_gossipq", "gossipq_outbox"),
     ),
     "pytest": ("gossipq_client.pytest_plugin",),
 }
 #: who may read a clock or throw dice
 CLOCKS = {"time", "random", "secrets", "uuid"}
-CLOCK_ROOMS = {"clock", "adapters", "client", "process", "ops", "cli", "cli_offline", "spark", "stand_ins"}
+CLOCK_ROOMS = {
+    "clock",
+    "adapters",
+    "client",
+    "process",
+    "ops",
+    "cli",
+    "cli_offline",
+    "spark",
+    "stand_ins",
+    "integrations",
+}
 FUNCTION_LINES_MAX = 60
 
 

@@ -6,7 +6,15 @@ import tomllib
 
 from conftest import HOME
 
-SOURCES = ("gossipq", "nodes", "clients/python", "clients/terminal", "clients/gateway", "spark")
+SOURCES = (
+    "gossipq",
+    "nodes",
+    "clients/python",
+    "clients/terminal",
+    "clients/gateway",
+    "clients/integrations",
+    "spark",
+)
 NAMES = re.compile(r"3\.\d+")
 
 

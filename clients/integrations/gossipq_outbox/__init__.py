@@ -1,0 +1,1 @@
+"""A transactional outbox: rows in the caller's database transaction, which a relay publishes."""
