@@ -125,6 +125,28 @@ def test_a_second_signal_does_not_wait(start: Callable[..., Running], mq: testin
     assert running.end() == -signal.SIGTERM
 
 
+HANGING = """
+import threading
+from gossipq_client import connect
+
+mq = connect()
+
+
+@mq.consumer("orders", group="g", create=True, time_limit="20ms", attempts_max=1)
+def work(value: str) -> None:
+    threading.Event().wait()
+"""
+
+
+def test_a_process_whose_handlers_hang_ends_with_a_code_of_its_own(
+    start: Callable[..., Running], mq: testing.Client
+) -> None:
+    mq.publish_many("orders", [b"x"] * 20, timeout=PATIENCE_S)
+    running = start(source=HANGING)
+    assert running.process.wait(PATIENCE_S) == 70
+    assert "11 handlers of work do not end: too many to replace them" in running.said
+
+
 def test_several_processes_end_together(start: Callable[..., Running], mq: testing.Client) -> None:
     running = start("app:mq", "--processes", "3", work_s=0.2)
     running.until(lambda: sum(row.consumers for row in mq.admin.groups("orders") if mq.topics("orders")) == 3)

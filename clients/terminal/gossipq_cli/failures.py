@@ -15,7 +15,7 @@ from gossipq_cli.output import json_text
 from gossipq_ops import hints
 
 DONE, FAILED, USAGE, PARTLY, NOT_FOUND, CONFLICT, REFUSED = range(7)
-UNREACHABLE, TIMED_OUT, BAD_CONFIG, INTERRUPTED = 69, 75, 78, 130
+UNREACHABLE, STUCK, TIMED_OUT, BAD_CONFIG, INTERRUPTED = 69, 70, 75, 78, 130
 
 EXIT_CODES = {
     DONE: "done",
@@ -26,6 +26,7 @@ EXIT_CODES = {
     CONFLICT: "already exists, or is not in the state for it",
     REFUSED: "refused by a policy or a limit",
     UNREACHABLE: "no node could be reached",
+    STUCK: "handlers of `gossipq run` do not end",
     TIMED_OUT: "timed out or busy; try again",
     BAD_CONFIG: "bad configuration",
     INTERRUPTED: "interrupted (Ctrl-C)",

@@ -3,17 +3,18 @@ replies, and how a run ends.
 """
 
 from gossipq_client.handlers.calls import CANCELLED, awaited, called, goes_on, whole
-from gossipq_client.handlers.crew import Crew
+from gossipq_client.handlers.crew import STUCK_END_S, Crew
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.middleware import Around, Middleware
 from gossipq_client.handlers.registry import Function, Handler, Registry
-from gossipq_client.handlers.reports import overdue, returned, tell, untold
+from gossipq_client.handlers.reports import left, overdue, returned, stack_of, tell, untold
 from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
 from gossipq_client.handlers.signals import until_signal
 
 __all__ = [
     "CANCELLED",
+    "STUCK_END_S",
     "Around",
     "Crew",
     "Function",
@@ -29,10 +30,12 @@ __all__ = [
     "called",
     "failure",
     "goes_on",
+    "left",
     "make_replies",
     "overdue",
     "returned",
     "shows",
+    "stack_of",
     "tell",
     "told",
     "until_signal",

@@ -1,7 +1,10 @@
 """Log lines about records whose handlers failed or ran too long."""
 
 import logging
+import sys
+import traceback
 from collections.abc import Iterable
+from os.path import basename
 from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import LeaseLost
@@ -14,6 +17,8 @@ from gossipq_client.values import Reject, Retry, TimeLimitExceeded
 
 if TYPE_CHECKING:
     from gossipq_client.handlers.middleware import Middleware
+
+FRAMES_SHOWN = 3
 
 
 def _fields(message: Record) -> dict[str, Any]:
@@ -61,16 +66,25 @@ def untold(handler: Handler, message: Record, error: Exception) -> None:
     )
 
 
-def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Iterable[Middleware]") -> None:
+def overdue(
+    crew: Crew,
+    message: Record,
+    error: TimeLimitExceeded,
+    wares: "Iterable[Middleware]",
+    stack: str,
+    is_replaced: bool,
+) -> None:
     """Tell the log and the middleware that a handler still runs after its message has
     failed; it cannot be stopped.
     """
-    held_up = f"{len(crew.overdue)} of {crew.handler.workers} workers are blocked by handlers that do not end"
+    then = "another worker takes its place" if is_replaced else "no other worker takes its place"
     log.warning(
-        "%s: %s; it keeps running without its message, %s",
+        "%s: %s; it keeps running without its message, %s (stuck=%d%s)",
         crew.handler.name,
         error,
-        held_up,
+        then,
+        len(crew.stuck),
+        f" at={stack}" if stack else "",
         extra=_fields(message),
     )
     for ware in wares:
@@ -91,6 +105,22 @@ def returned(crew: Crew, message: Record, error: BaseException | None) -> None:
     )
 
 
+def left(crew: Crew) -> None:
+    """Log that handlers still run when their run ends."""
+    if crew.stuck:
+        refs = ", ".join(message.ref for message in list(crew.stuck.values()))
+        log.error("%s: %d handlers did not end: %s", crew.handler.name, len(crew.stuck), refs)
+
+
 def broken(ware: object, message: Record) -> None:
     """Log an exception of middleware that no caller can get."""
     log.exception("%s, told of an error: %r", type(ware).__name__, message, extra={"ref": message.ref})
+
+
+def stack_of(thread: int | None) -> str:
+    """The innermost calls of a thread, as in "work (app.py:12) > wait (threading.py:355)"; "" if it ended."""
+    frame = sys._current_frames().get(thread or 0)
+    if frame is None:
+        return ""
+    calls = traceback.extract_stack(frame)[-FRAMES_SHOWN:]
+    return " > ".join(f"{each.name} ({basename(each.filename)}:{each.lineno})" for each in calls)

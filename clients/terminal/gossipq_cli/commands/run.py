@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from gossipq_cli.failures import STUCK, Failure
 from gossipq_cli.options import Choices, Verb, pass_choices
 
 
@@ -31,13 +32,17 @@ def command(choices: Choices, application: str, processes: int, reload: bool, gu
     app.py has `mq = connect()` and functions with `@mq.consumer(...)`. SIGTERM or Ctrl-C: handlers that run
     finish, other records are redelivered; a second one stops at once. A process that dies is started again.
     """
-    from gossipq_client import app
+    from gossipq_client import TimeLimitExceeded, app
     from gossipq_client.app import fleet
 
     if choices.servers:
         os.environ["GOSSIPQ_SERVER"] = ",".join(choices.servers)
     if processes == 1 and not reload:
-        app.run(application, guarded)
+        try:
+            app.run(application, guarded)
+        except TimeLimitExceeded as error:
+            hint = "the log says where they hang: give that call a timeout"
+            raise Failure("stuck", str(error), hint, STUCK) from None
         return 0
     again = [
         sys.executable,

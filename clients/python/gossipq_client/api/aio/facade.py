@@ -99,7 +99,8 @@ class Facade(Consumers):
         functions on an event loop of their own. The asyncio client runs coroutine functions in tasks, and all
         others in threads. A coroutine function that blocks the loop of an asyncio client for 5 s loses its
         records, because the client falls silent. A handler that exceeds `time_limit` (seconds, or "30s")
-        counts as failed. A coroutine is cancelled; a thread cannot be, so it keeps running.
+        counts as failed. A coroutine is cancelled; a thread cannot be, so it keeps running, and another
+        worker takes its place.
 
         With `batch_size` the function takes a list of values (list[Order]), a list of messages, or both in
         the same order. It gets `batch_size` records, or fewer if no more came within `batch_wait` (1 s) after
@@ -123,7 +124,8 @@ class Facade(Consumers):
         With stop_at_end it ends when all records that can be delivered now have been handled. It does not
         wait for records that are delayed or wait for another attempt. It handles SIGTERM and SIGINT while it
         runs in the main thread. With signals=False it leaves signals to the program, such as a web server.
-        Raises the error of a refused subscription, and BadRequest if it runs already, or without a handler.
+        Raises the error of a refused subscription, BadRequest if it runs already, or without a handler, and
+        TimeLimitExceeded if more than ten handlers of one function do not end (or more than it has workers).
         """
         self._engine.check()
         if self._runner is not None:

@@ -3,13 +3,21 @@ threads."""
 
 import asyncio
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.aio.runs import Run
-from gossipq_client.handlers import CANCELLED, Crew, Handler, Item, awaited, called
+from gossipq_client.api.aio.threads import HandlerThreads
+from gossipq_client.handlers import (
+    CANCELLED,
+    Crew,
+    Handler,
+    Item,
+    awaited,
+    called,
+    stack_of,
+)
 from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
@@ -42,8 +50,9 @@ class Runner(Run):
 
     def __init__(self, client: "Consumers", handlers: list[Handler], stop_at_end: bool) -> None:
         super().__init__(client, handlers, stop_at_end)
-        threads = sum(handler.workers for handler in handlers if not handler.is_async)
-        self._threads = ThreadPoolExecutor(threads, "gossipq-handler") if threads else None
+        self._threads = HandlerThreads()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._given_up = asyncio.get_running_loop().create_future()  #: done: stuck handlers are left
 
     async def run(self) -> None:
         """As the sync one."""
@@ -52,32 +61,41 @@ class Runner(Run):
         self._crews = client._do(
             lambda: [TaskCrew(client, handler, self._stop_at_end) for handler in self._handlers]
         )
-        tasks = [
-            asyncio.create_task(self._work(crew)) for crew in self._crews for _ in range(crew.handler.workers)
-        ]
+        for crew in self._crews:
+            for _ in range(crew.handler.workers):
+                self._start_worker(crew)
         try:
             await client._until(self._over, None)
         finally:
-            await self._end(tasks)
+            await self._end()
         if self._failure is not None:
             raise self._failure
 
-    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+    def _start_worker(self, crew: TaskCrew) -> None:
+        self._tasks.append(asyncio.create_task(self._work(crew)))
+
+    async def _end(self) -> None:
         client = self._client
         self._stopping = True
         for crew in self._crews:
             crew.rouse(all_of_them=True)
+        giving_up = asyncio.get_running_loop().call_later(self._stuck_end_s, self._give_up)
         try:
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*self._tasks)
         finally:  # also when it is cancelled once more: nothing stays with a run that is over
-            if self._threads is not None:
-                self._threads.shutdown(wait=False)
+            giving_up.cancel()
+            self._threads.close()
+            self._leave()
             if client._engine.usable:
                 for crew in self._crews:
                     client._do(crew.lanes.give_back)
                     client._end(crew.lanes.subscription)
         if client._engine.usable:
             await client._until(client._do(client._engine.session.mark), CLOSE_SECONDS)
+
+    def _give_up(self) -> None:
+        if not self._given_up.done():
+            self._given_up.set_result(None)
 
     # --- workers
 
@@ -97,7 +115,7 @@ class Runner(Run):
         """The record to work on; None when there shall be no more."""
         client = self._client
         session = client._engine.session
-        while not self._stopping and client._engine.usable:
+        while not self._stopping and client._engine.usable and not crew.leave():
             item = client._do(crew.lanes.take)
             if session.links.out or session.consuming.credit_due:
                 client._turn()
@@ -136,21 +154,23 @@ class Runner(Run):
     async def _limited(self, crew: Crew, message: "Message", arguments: list[Any]) -> Any:
         handler = crew.handler
         thread: asyncio.Future[Any] | None = None
+        task = asyncio.current_task()
         try:
             async with asyncio.timeout(handler.time_limit_s) as limit:
-                if self._threads is None or handler.is_async:
+                if handler.is_async:
                     return await self._awaited(called(handler, arguments))
                 call = partial(copy_context().run, called, handler, arguments)
-                thread = asyncio.get_running_loop().run_in_executor(self._threads, call)
+                thread, ident = self._threads.call(call)
                 return await self._awaited(await asyncio.shield(thread))
         except TimeoutError:
             if not limit.expired():
                 raise
         exceeded = TimeLimitExceeded(f"{message!r} took longer than {handler.time_limit_s:g} s")
         if thread is not None and not thread.done():
-            await self._expire(crew, message, exceeded)
-            await asyncio.wait([thread])
-            self._returned(crew, message, exceeded, thread.exception())
+            await self._expire(crew, message, exceeded, task, stack_of(ident()))
+            await asyncio.wait([thread, self._given_up], return_when=asyncio.FIRST_COMPLETED)
+            if thread.done():
+                self._returned(crew, message, exceeded, thread.exception(), task)
         raise exceeded
 
     async def _awaited(self, result: Any) -> Any:

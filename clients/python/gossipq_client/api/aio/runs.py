@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError
 from gossipq_client.handlers import (
+    STUCK_END_S,
     Around,
     Crew,
     Handler,
     Item,
     answer,
     failure,
+    left,
     overdue,
     returned,
     tell,
@@ -30,6 +32,8 @@ class Run:
         self._crews: list[Any] = []  #: each a `Crew` that can be roused
         self._stopping = False
         self._failure: BaseException | None = None
+        self._stuck_end_s = STUCK_END_S
+        self._is_left = False  #: the run is over, and stuck handlers may still run
 
     def stop(self) -> None:
         """What runs is finished, nothing new begins. From any thread, also from a signal handler: it takes no
@@ -135,29 +139,70 @@ class Run:
 
     def _done(self, crew: Crew, item: Item) -> None:
         """A record is settled."""
-        crew.lanes.done(*item)
+        crew.settled(item)
 
-    async def _expire(self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded) -> None:
-        """A handler in a thread cannot be stopped: its message ends without it."""
+    async def _expire(
+        self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded, worker: Any, stack: str
+    ) -> None:
+        """End a message without its handler, which is in a thread and cannot be stopped.
+
+        Another worker takes the place of this one. If too many are stuck, or a thread cannot
+        start, the run ends with TimeLimitExceeded.
+        """
         exceeded.told = True
-        crew.overdue.append(message)
+        crew.stuck[worker] = message
         try:
             message._expire(outcomes.of(exceeded))
         except GossipqError as gone:
             untold(crew.handler, message, gone)
-        overdue(crew, message, exceeded, self._client._wares)
+        is_replaced = self._replace(crew, (message._held, message.offset))
+        overdue(crew, message, exceeded, self._client._wares, stack, is_replaced)
+        if not (is_replaced or self._stopping):
+            text = f"{len(crew.stuck)} handlers of {crew.handler.name} do not end: too many to replace them"
+            self._failure, self._stuck_end_s = self._failure or TimeLimitExceeded(text), 0.0
+            self._client._wake()
         await self._tell_asker(crew.handler, message, exceeded)
 
+    def _replace(self, crew: Crew, item: Item) -> bool:
+        """Start another worker, which may take the next record of the same key.
+
+        Returns False if none can start.
+        """
+        crew.expired(item)
+        if self._stopping or not crew.can_replace:
+            return False
+        try:
+            self._start_worker(crew)
+        except RuntimeError:  # the system cannot start a thread
+            return False
+        return True
+
+    def _start_worker(self, crew: Any) -> None:
+        """Raises RuntimeError if the system cannot start a thread."""
+        raise NotImplementedError
+
     def _returned(
-        self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded, error: BaseException | None
+        self,
+        crew: Crew,
+        message: "Message",
+        exceeded: TimeLimitExceeded,
+        error: BaseException | None,
+        worker: Any,
     ) -> None:
         """Note that an overdue handler has ended. Raises TimeLimitExceeded, or the handler's
         BaseException."""
-        crew.overdue.remove(message)
+        crew.stuck.pop(worker)
+        crew.surplus += 1
         returned(crew, message, error)
         if error is None or isinstance(error, Exception):
             raise exceeded from error
         raise error
+
+    def _leave(self) -> None:
+        """The run is over: log which handlers still run."""
+        self._is_left = True
+        for crew in self._crews:
+            left(crew)
 
     async def _tell_asker(self, handler: Handler, message: "Message", error: Exception) -> None:
         """Tell the requester at once that the handler failed."""

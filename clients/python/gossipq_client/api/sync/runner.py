@@ -6,13 +6,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.sync.runs import Run
-from gossipq_client.handlers import Crew, Handler, Item, called, goes_on
+from gossipq_client.handlers import Crew, Handler, Item, called, goes_on, stack_of
 from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
     from gossipq_client.api.sync.consumer import Consumers, Message
     from gossipq_client.api.sync.loop_thread import LoopThread
+
+
+JOIN_S = 0.1  #: how often the end of a run looks whether a handler has exceeded its time limit
 
 
 class ThreadCrew(Crew):
@@ -22,6 +25,7 @@ class ThreadCrew(Crew):
         super().__init__(client._engine, handler, stop_at_end)
         self.idle, self.work = 0, threading.Condition(client._lock)
         self.gathering = 0  #: workers that have a part of a batch and wait for more
+        self.threads: list[threading.Thread] = []
 
     def rouse(self) -> None:
         waiting = self.idle + self.gathering
@@ -45,30 +49,32 @@ class Runner(Run):
         self._crews = client._do(
             lambda: [ThreadCrew(client, handler, self._stop_at_end) for handler in self._handlers]
         )
-        threads = list[threading.Thread]()
         try:
             for crew in self._crews:
-                for number in range(crew.handler.workers):
-                    name = f"{crew.handler.name}-{number}"
-                    thread = threading.Thread(target=self._work, args=(crew,), name=name, daemon=True)
-                    thread.start()
-                    threads.append(thread)
+                for _ in range(crew.handler.workers):
+                    self._start_worker(crew)
             client._until(self._over)
         finally:
-            self._end(threads)
+            self._end()
         if self._failure is not None:
             raise self._failure
 
-    def _end(self, threads: list[threading.Thread]) -> None:
+    def _start_worker(self, crew: ThreadCrew) -> None:
+        name = f"{crew.handler.name}-{len(crew.threads)}"
+        thread = threading.Thread(target=self._work, args=(crew,), name=name, daemon=True)
+        thread.start()
+        crew.threads.append(thread)
+
+    def _end(self) -> None:
         client = self._client
         with client._lock:
             self._stopping = True
             for crew in self._crews:
                 crew.work.notify_all()
         try:
-            for thread in threads:
-                thread.join()
+            self._join()
         finally:  # also when it is interrupted once more: nothing stays with a run that is over
+            self._leave()
             if client._engine.usable:
                 for crew in self._crews:
                     client._do(crew.lanes.give_back)
@@ -78,6 +84,17 @@ class Runner(Run):
             self._loop.close()
         if client._engine.usable:
             client._until(client._do(client._engine.session.mark), CLOSE_SECONDS)
+
+    def _join(self) -> None:
+        """Wait for the workers, and for stuck ones a few seconds."""
+        for crew in self._crews:
+            for thread in crew.threads:
+                while thread.is_alive() and thread not in crew.stuck:
+                    thread.join(None if crew.handler.time_limit_s is None else JOIN_S)
+        end_s = time.monotonic() + self._stuck_end_s
+        for crew in self._crews:
+            for thread in list(crew.stuck):
+                thread.join(max(0.0, end_s - time.monotonic()))
 
     # --- workers
 
@@ -89,6 +106,8 @@ class Runner(Run):
                 else:
                     self._handle(crew, item)
         except BaseException as error:  # it ends the run
+            if self._is_left:
+                return
             with self._client._lock:
                 self._failure = self._failure or error
                 self._client._wake()
@@ -98,7 +117,7 @@ class Runner(Run):
         client = self._client
         session = client._engine.session
         with client._lock:
-            while not self._stopping and client._engine.usable:
+            while not self._stopping and client._engine.usable and not crew.leave():
                 item = client._engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
                     client._exchange()
@@ -134,6 +153,10 @@ class Runner(Run):
                 crew.gathering -= 1
         return items
 
+    def _replace(self, crew: Crew, item: Item) -> bool:
+        with self._client._lock:
+            return super()._replace(crew, item)
+
     def _done(self, crew: Crew, item: Item) -> None:
         with self._client._lock:
             super()._done(crew, item)
@@ -145,10 +168,11 @@ class Runner(Run):
             return self._called(handler, arguments)
         exceeded = TimeLimitExceeded(f"{message!r} took longer than {seconds:g} s")
         first = threading.Lock()  # who has it decides: the handler, or its time limit
+        worker = threading.current_thread()
 
         def expire() -> None:
             if first.acquire(blocking=False):
-                self._expire(crew, message, exceeded)
+                self._expire(crew, message, exceeded, worker, stack_of(worker.ident))
 
         timer = threading.Timer(seconds, expire)
         timer.daemon = True
@@ -163,7 +187,8 @@ class Runner(Run):
             timer.cancel()
             if not first.acquire(blocking=False):
                 timer.join()  # what it tells comes first
-                self._returned(crew, message, exceeded, error)
+                with self._client._lock:
+                    self._returned(crew, message, exceeded, error, worker)
 
     def _called(self, handler: Handler, arguments: list[Any]) -> Any:
         result = called(handler, arguments)
