@@ -26,7 +26,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: dist sbom release image image-test systemd-test chart chart-test test-pythons test-lowest browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power power-cuts bindings-go bindings-java
+.PHONY: databases dist sbom release image image-test systemd-test chart chart-test test-pythons test-lowest browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power power-cuts bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -151,7 +151,11 @@ unit: $(SPARK) $(WARM) serf  # tests mostly wait for nodes: four at a time keep 
 browser:
 	@clients/install.sh chromium:chromium chromedriver:chromium-driver
 
-accept: audit bindings browser accept-slow accept-campaigns  ## the longer tests (less than 30 minutes); -k continues after a failure
+# for the tests of the outbox
+databases:
+	@clients/install.sh /usr/lib/postgresql:postgresql
+
+accept: audit bindings browser databases accept-slow accept-campaigns  ## the longer tests (less than 30 minutes); -k continues after a failure
 
 # nodes under random faults mostly wait, so programs that compute run beside them, at a low priority
 accept-campaigns: $(STAMP)

@@ -38,6 +38,7 @@ ELSEWHERE = {
     "perf/GROWTH.md": "internals/growth.md",
     "perf/RESULTS.md": "internals/results.md",
     "spark/README.md": "how-to/spark.md",
+    "clients/integrations/gossipq_outbox/README.md": "how-to/outbox.md",
     "clients/c/README.md": "reference/clients/c.md",
     "clients/go/README.md": "reference/clients/go.md",
     "clients/java/README.md": "reference/clients/java.md",

@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
         4,
         tuple(
             f"gossipq.{name}"
-            for name in ("aio", "embedded", "lake", "metrics", "middleware", "testing", "traces")
+            for name in ("aio", "embedded", "lake", "metrics", "middleware", "outbox", "testing", "traces")
         ),
     ),
     "spark": (3, ("pyspark_gossipq",)),
@@ -275,7 +275,8 @@ IMPORTERS = {
     "duckdb": ("gossipq_client.lake",),
     "polars": ("gossipq_client.lake",),
     "pyiceberg": ("gossipq_node.export.iceberg", "gossipq_node.export.iceberg_columns"),
-    "sqlalchemy": ("gossipq_node.export.iceberg",),
+    "sqlalchemy": ("gossipq_node.export.iceberg", "gossipq_outbox"),
+    "psycopg": ("gossipq_outbox",),
     "hdrh": ("gossipq_cli.latency",),
     "obstore": ("gossipq_node.bucket",),
     "msgspec": (

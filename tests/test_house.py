@@ -16,6 +16,7 @@ DOCUMENTS = [
     *sorted((HOME / "nodes").rglob("*.md")),
     *sorted((HOME / "perf").glob("*.md")),
     *sorted((HOME / "spark").glob("*.md")),
+    *sorted((HOME / "clients" / "integrations").rglob("*.md")),
     *sorted((HOME / "docs").rglob("*.md")),
     HOME / "Makefile",
     HOME / "cluster.toml",

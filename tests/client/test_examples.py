@@ -51,6 +51,7 @@ SAYS = {
     "key_order": r"\['bob \+2', 'bob -2', 'ada \+5', 'ada -1'\]\n",
     "mend": r"0 Dear Ada\n2 Dear Bob\nagain: \[b'Dear Bob'\]\n",
     "no_server": r"0 resize cat.png 640\n",
+    "outbox": r"1 published\n",
     "pause": (
         r"resize cat.png\npaused - the group is paused - gossipq group resume jobs workers\nresize "
         r"dog.png\n"

@@ -19,6 +19,7 @@ GROUPS = {
         "msg": "Show, find, cancel, move, edit and remove records.",
         "schedule": "Store records by a cron expression or every so often.",
         "run": "Run the handlers of an application.",
+        "outbox": "Publish the rows that transactions left in an outbox.",
     },
     "Inspect": {
         "status": "Show the health of a node and its cluster, or wait for it.",
