@@ -54,7 +54,7 @@ MODULES = (
     "requester",
     "runner",
     "admin",
-    "menders",
+    "handles",
     "schemas",
 )
 LINK = re.compile(r"(?<!\\)(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")

@@ -140,12 +140,12 @@ def expire(scale: float) -> list[Figure]:
         before_mb = memory_mb(at.pid, "Pss_Anon")
         for _ in range(QUIET):
             quiet_ms.append(confirmed_ms(mq))
-        mq.admin.set_topic("old", ttl=1.0)
+        mq.topic("old").configure(ttl=1.0)
         end = time.perf_counter() + PATIENCE_S
-        while sum(row.dead for row in mq.admin.groups("old")) < records and time.perf_counter() < end:
+        while sum(row.dead for row in mq.topic("old").groups()) < records and time.perf_counter() < end:
             laps_ms += [confirmed_ms(mq) for _ in range(20)]
             most_mb = max(most_mb, memory_mb(at.pid, "Pss_Anon"))
-        check(sum(row.dead for row in mq.admin.groups("old")), records, "records expired")
+        check(sum(row.dead for row in mq.topic("old").groups()), records, "records expired")
     what = f"{records:,} records expire at once; {len(laps_ms):,} confirms meanwhile, beside: {QUIET} before"
     return [
         Figure("expire confirm", max(laps_ms), max(quiet_ms), " ms", "< 200 ms", f"the longest; {what}"),
@@ -291,7 +291,7 @@ def consumed_per_s(at: Node, work: Work) -> float:
                 break
         mq.flush()
         seconds = time.perf_counter() - start
-        check(sum(group.acked for group in mq.admin.groups(work.topic)), work.acked, "records acked")
+        check(sum(group.acked for group in mq.topic(work.topic).groups()), work.acked, "records acked")
     return work.acked / seconds
 
 
@@ -393,7 +393,7 @@ def routes(scale: float) -> list[Figure]:
         beside = consumed_per_s(at, Work("beside", taken, plain, ack, taken, {}))
         ours = consumed_per_s(at, Work("routes", records, publish, ack, taken, {"routes": ["eu.*"]}))
         with connect(at.server) as mq:
-            unmatched = sum(group.unmatched for group in mq.admin.groups("routes"))
+            unmatched = sum(group.unmatched for group in mq.topic("routes").groups())
     check(unmatched, records - taken, "records parked")
     return [
         Figure(
@@ -434,7 +434,7 @@ def steps(scale: float) -> list[Figure]:
         mq.flush()
         seconds = time.perf_counter() - start
         check(sum(part.next for part in mq.admin.stats([out]).partitions), records, "records published")
-        check(sum(group.acked for group in mq.admin.groups(source)), records, "records acked")
+        check(sum(group.acked for group in mq.topic(source).groups()), records, "records acked")
         return records / seconds
 
     with node() as at, connect(at.server) as mq:
@@ -532,7 +532,7 @@ def vanish(scale: float) -> list[Figure]:
         laps_ms, end = list[float](), time.perf_counter() + WATCH_S
         while time.perf_counter() < end:
             laps_ms.append(confirmed_ms(mq))
-        (left,) = mq.admin.groups("crowd")
+        (left,) = mq.topic("crowd").groups()
         check(left.in_flight, 0, "records in flight")
     what = f"{consumers:,} consumers vanish with {consumers * HELD:,} records; {len(laps_ms):,} confirms"
     return [

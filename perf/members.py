@@ -94,7 +94,7 @@ def spent(at: Node, mq: Client, topic: str, batches: int, size: int = BATCH, pau
             time.sleep(pause_s)
     mq.flush()
     end = time.perf_counter() + PATIENCE_S
-    while sum(row.ready + row.in_flight + row.retrying for row in mq.admin.groups(topic)):
+    while sum(row.ready + row.in_flight + row.retrying for row in mq.topic(topic).groups()):
         if time.perf_counter() > end:
             raise SystemExit(f"{topic}: not all is acked")
         time.sleep(0.1)

@@ -258,7 +258,7 @@ def lag(spark: Any, server: str, folder: Path) -> list[Row]:
             time.sleep(5)
         finally:
             query.stop()
-        behind = sum(row.ready for row in mq.admin.groups("ticks") if row.group == "spark")
+        behind = sum(row.ready for row in mq.topic("ticks").groups() if row.group == "spark")
         for progress in query.recentProgress[-3:]:
             print(f"lag: {progress['durationMs']}", file=sys.stderr)
     ranked = sorted(waits[:seen])

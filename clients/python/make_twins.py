@@ -20,7 +20,9 @@ NAMES = (
     "schemas",
     "requester",
     "runs",
-    "menders",
+    "operator",
+    "handles",
+    "exports",
     "admin",
     "facade",
 )

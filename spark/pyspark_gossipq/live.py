@@ -44,7 +44,7 @@ def shape(asked: Asked) -> Shape | None:
     """
     try:
         with client(asked.servers) as mq:
-            declared = [mq.admin.known_schema(topic) for topic in asked.topics]
+            declared = [mq.topic(topic).schema() for topic in asked.topics]
     except GossipqError as error:
         log.warning("schemas are not known: %s", error)
         return None
@@ -62,7 +62,7 @@ def known(mq: Client, asked: Asked) -> list[Known]:
         for info in topics:
             there |= {(info.name, number) for number in range(len(info.shards))}
             wanted = [number for number in range(len(info.shards)) if asked.wants(info.name, number)]
-            bounds = mq.admin.positions(info.name) if wanted else {}
+            bounds = mq.topic(info.name).positions() if wanted else {}
             found += [Known(info.name, info.id, number, *bounds[number]) for number in wanted]
     layout.require_names(asked, there)
     return sorted(set(found))
@@ -100,7 +100,7 @@ def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dic
     return {
         (topic, number): first
         for topic in {at.topic for at in partitions}
-        for number, (first, _) in mq.admin.positions(topic, when).items()
+        for number, (first, _) in mq.topic(topic).positions(when).items()
     }
 
 
@@ -116,7 +116,7 @@ def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.
         start, missing = _first(mq, span, asked), False
         if start >= span.end:
             return
-        declared = mq.admin.known_schema(span.topic) if export.DATA in wanted.names else None
+        declared = mq.topic(span.topic).schema() if export.DATA in wanted.names else None
         at = start
         for stretch in mq.batches(span.topic, start=start, end=span.end, partition=span.partition):
             if stretch.topic.id != span.topic_id:
@@ -144,7 +144,7 @@ def _first(mq: Client, span: Span, asked: Asked) -> int:
         known = Known(span.topic, span.topic_id, span.partition, span.end, span.end)
     else:
         known = Known(
-            span.topic, span.topic_id, span.partition, *mq.admin.positions(span.topic)[span.partition]
+            span.topic, span.topic_id, span.partition, *mq.topic(span.topic).positions()[span.partition]
         )
     return layout.span(known, span.start, span.end, asked.fail_on_data_loss).start
 
@@ -233,8 +233,8 @@ class LiveStream(Stream):
             for name, numbers in layout.stamps(layout.positions(done)).items():
                 topic, _, topic_id = name.rpartition(layout.MARK)
                 if any(info.id == int(topic_id) for info in self._client().topics(topic)):
-                    self._client().admin.ack_below(
-                        topic, self.asked.group, {int(number): end for number, end in numbers.items()}
+                    self._client().group(topic, self.asked.group).ack_below(
+                        {int(number): end for number, end in numbers.items()}
                     )
             self._told = done
         except GossipqError as error:

@@ -8,6 +8,7 @@ import msgspec
 
 from gossipq.errors import GossipqError
 from gossipq.types import partition_of
+from gossipq_client.api.sync import Exports
 
 TOPICS = ("orders", "payments", "007", "dead.or.alive")
 #: volatile fields of a group: its consumers and what this leader has delivered
@@ -54,25 +55,26 @@ class Life:
             other.flush()
 
     def operate(self):
-        dice, admin, topic = self.dice, self.mq.admin, self.dice.choice(TOPICS)
+        dice, mq, topic = self.dice, self.mq, self.dice.choice(TOPICS)
         deed = dice.randrange(8)
         with suppress(GossipqError):  # what cannot be done is not done
             if deed == 0:
-                admin.purge_topic(topic, dice.randrange(3))
+                mq.topic(topic).purge(dice.randrange(3))
             elif deed == 1:
-                admin.replay_dead(topic, "billing")
+                mq.dead(topic, "billing").replay()
             elif deed == 2:
-                admin.purge_dead(topic, "stock")
+                mq.dead(topic, "stock").purge()
             elif deed == 3:
-                admin.pause(topic, "stock") if dice.random() < 0.5 else admin.resume(topic, "stock")
+                stock = mq.group(topic, "stock")
+                stock.pause() if dice.random() < 0.5 else stock.resume()
             elif deed == 4:
-                admin.set_group(topic, "billing", attempts_max=dice.randrange(3, 9))
+                mq.group(topic, "billing").configure(attempts_max=dice.randrange(3, 9))
             elif deed == 5:
-                self.mq.create_topic(f"more-{dice.randrange(3)}", partitions=2)
+                mq.create_topic(f"more-{dice.randrange(3)}", partitions=2)
             elif deed == 6:
-                admin.delete_topic(f"more-{dice.randrange(3)}")
+                mq.topic(f"more-{dice.randrange(3)}").delete()
             else:
-                admin.set_topic(topic, retention="7d", alarm_lag=dice.randrange(1, 1_000))
+                mq.topic(topic).configure(retention="7d", alarm_lag=dice.randrange(1, 1_000))
 
 
 def picture(mq):
@@ -95,9 +97,9 @@ def picture(mq):
         )
         firsts = {partition_of(row.partition): row.first for row in stats.partitions}
         for number in range(len(info.shards)):
-            runs = [run for page in mq.admin.state_pages(info, number) for run in page.runs]
+            runs = [run for page in Exports(mq).state_pages(info, number) for run in page.runs]
             found[info.name, number, "states"] = [msgspec.to_builtins(run) for run in runs]
-            acks = mq.admin.ack_runs(info, number)[1]
+            acks = Exports(mq).ack_runs(info, number)[1]
             # those of records that are gone are swept when there is time
             found[info.name, number, "acks"] = [run for run in acks if run.end > firsts[number]]
         groups = sorted(stats.groups, key=lambda row: (row.partition, row.group))
@@ -105,7 +107,7 @@ def picture(mq):
             msgspec.structs.replace(row, **dict.fromkeys(VOLATILE, 0)) for row in groups
         ]
         for group in {row.group for row in groups}:
-            letters = mq.admin.dead_letters(info.name, group, values=True)
+            letters = mq.dead(info.name, group).letters(values=True)
             found[info.name, group, "dead"] = sorted(letters, key=lambda each: each.ref)
-            found[info.name, group, "policy"] = mq.admin.group_policy(info.name, group).config
+            found[info.name, group, "policy"] = mq.group(info.name, group).describe().config
     return found

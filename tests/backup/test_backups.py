@@ -18,6 +18,7 @@ from gossipq.core.storage.tables import MemoryTables
 from gossipq.errors import GossipqError, StoreError, UnknownTopic, WrongState
 from gossipq.types import Slice
 from gossipq_client import testing
+from gossipq_client.api.sync import Exports
 from gossipq_node.backup import backup as backups
 from gossipq_node.backup.backup import Backup, Pace, read_points
 from gossipq_node.backup.folder import folder_at
@@ -59,7 +60,7 @@ def test_what_goes_on_with_it_goes_on_where_it_was(broker, mq, back_up, restore)
     back_up()
     again = restore()
     assert again.publish("orders", b"0", id="0", timeout=10).duplicate
-    assert again.admin.replay_dead("orders", "billing") == 1
+    assert again.dead("orders", "billing").replay() == 1
     got = []
     while batch := again.fetch("orders", "billing", n=20, wait=2.0):
         got += [message.value for message in batch]
@@ -85,7 +86,7 @@ def test_only_what_is_new_is_asked_for(life, mq, back_up, tmp_path):
 
 def test_single_topics_are_restored_with_all_that_is_theirs(life, mq, back_up, restore, tmp_path):
     life.go_on(80)
-    mq.admin.bind_topic("both", ["orders", "payments"])
+    mq.topic("both").bind(["orders", "payments"])
     before = picture(mq)
     back_up()
     again = restore(topics=["orders", "dead.*"])
@@ -114,8 +115,8 @@ def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, re
             if shard == 0 and not request.index:  # all others are done
                 mq.create_topic("late", partitions=8)
                 mq.publish_many("late", [b"y"] * 8, timeout=10)
-                mq.admin.delete_topic("orders")
-            return mq.admin.backup_part(shard, request)
+                mq.topic("orders").delete()
+            return Exports(mq).backup_part(shard, request)
 
     with folder_at(str(tmp_path / "backup"), writes=True) as folder:
         Backup(Meddled(), folder, Pace(0), lambda done: None).run()
@@ -143,7 +144,7 @@ def test_a_point_that_is_gone_is_made_again_and_keeps_what_was_brought(mq, tmp_p
                 raise WrongState("gone")
             if request.kind == "batches":
                 asked.append((shard, request.at))
-            return mq.admin.backup_part(shard, request)
+            return Exports(mq).backup_part(shard, request)
 
     with folder_at(str(tmp_path / "backup"), writes=True) as folder:
         Backup(Forgetful(), folder, Pace(0), lambda done: None).run()
@@ -155,7 +156,7 @@ def test_old_points_go_with_the_files_that_only_they_need(life, mq, back_up, res
         life.go_on(20)
         back_up()
     for topic in TOPICS:
-        mq.admin.purge_topic(topic)
+        mq.topic(topic).purge()
     files = lambda: sum(path.is_file() for path in Path(tmp_path, "backup").rglob("*.gqb"))  # noqa: E731
     many, before = files(), picture(mq)
     taken = back_up(keep_s=0.0)
@@ -201,7 +202,7 @@ def test_a_batch_that_its_leader_had_lost_is_said(mq, tmp_path, restore, delay):
         status = staticmethod(mq.admin.status)
 
         def backup_part(self, shard, request):
-            told, rows = mq.admin.backup_part(shard, request)
+            told, rows = Exports(mq).backup_part(shard, request)
             if request.kind in ("kept", "batches"):
                 found = msgspec.msgpack.decode(rows)
                 rows = msgspec.msgpack.encode(found[1:])
@@ -222,7 +223,7 @@ def test_a_batch_that_was_about_to_go_is_not_missed(mq, tmp_path, restore):
         status = staticmethod(mq.admin.status)
 
         def backup_part(self, shard, request):
-            told, rows = mq.admin.backup_part(shard, request)
+            told, rows = Exports(mq).backup_part(shard, request)
             if request.kind == "kept" and (found := msgspec.msgpack.decode(rows)):
                 rows = msgspec.msgpack.encode([found[0] - 1, *found])
             return told, rows
@@ -251,7 +252,7 @@ def test_each_cluster_has_a_folder_of_its_own(mq, back_up, tmp_path):
         folder_at(str(tmp_path / "backup"), True) as folder,
     ):
         with pytest.raises(StoreError, match="another cluster"):
-            Backup(stranger.admin, folder, Pace(0), lambda done: None)
+            Backup(Exports(stranger), folder, Pace(0), lambda done: None)
         with pytest.raises(StoreError, match="another backup writes"):
             folder_at(str(tmp_path / "backup"), writes=True)
     with folder_at(str(tmp_path / "backup"), writes=False) as folder:

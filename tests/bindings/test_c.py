@@ -90,11 +90,11 @@ def test_records_of_one_batch_live_as_long_as_each_of_them_says(shared_node: Run
         mq.fetch("lives", "g", n=1, wait=0.0)
         program = [sys.executable, "-c", POSTS, shared_node.endpoint]
         subprocess.run(program, env=os.environ | {"PYTHONPATH": str(C)}, check=True)
-        until(lambda: mq.admin.groups("lives")[0].dead == 5)
+        until(lambda: mq.topic("lives").groups()[0].dead == 5)
         batch = mq.fetch("lives", "g", n=10, wait=30)
         assert sorted(msg.offset for msg in batch) == [0, 2, 4, 6, 8]
         mq.ack(batch)
-        letters = mq.admin.dead_letters("lives", "g")
+        letters = mq.dead("lives", "g").letters()
         assert sorted(letter.offset for letter in letters) == [1, 3, 5, 7, 9]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from gossipq_cli.main import main
 from gossipq_client import Admin, Client
+from gossipq_client.api.sync import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
 
 names = (f"topic-{number}" for number in count())
 
@@ -51,13 +52,19 @@ def ask(shared_node, gossipq):
     return run
 
 
+HANDLES = {"topic": TopicHandle, "group": GroupHandle, "dead": DeadLettersHandle, "record": RecordHandle}
+
+
 class NotingClient:
     """Takes the calls that the real client takes, notes them, and gives (or raises) the answers a test has
-    laid out. `admin` is another one, with the same notes."""
+    laid out. `admin` and each handle are others, with the same notes. A verb of a handle has both names, and
+    the arguments of both calls: ("group.pause", ("orders", "billing"), {})."""
 
     def __init__(self, kind: type = Client) -> None:
-        self.kind = kind
-        self.answers: dict[str, Any] = {"known_schema": None}
+        self.kind, self.named = kind, ""
+        self.args: tuple[Any, ...] = ()
+        self.options: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {"topic.schema": None}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
     def __enter__(self) -> "NotingClient":
@@ -80,8 +87,14 @@ class NotingClient:
 
         def call(*args: Any, **options: Any) -> Any:
             real.bind(self, *args, **options)
-            self.calls.append((name, args, options))
-            answer = self.answers[name]
+            if name in HANDLES:
+                handle = NotingClient(HANDLES[name])
+                handle.named, handle.args, handle.options = f"{name}.", args, options
+                handle.answers, handle.calls = self.answers, self.calls
+                return handle
+            args, options = (*self.args, *args), self.options | options
+            self.calls.append((self.named + name, args, options))
+            answer = self.answers[self.named + name]
             if isinstance(answer, Exception):
                 raise answer
             return answer(*args, **options) if callable(answer) else answer

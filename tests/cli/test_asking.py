@@ -48,8 +48,8 @@ def receipt(offset: int = 3, **more: Any) -> SimpleNamespace:
 def orders(client):
     client.answers["topics"] = lambda name: [TopicInfo(9, name, 1, TopicConfig(), [1])]
     client.answers["post"] = lambda *args, **options: Pending(receipt())
-    client.answers["known_schema"] = None
-    client.answers["groups"] = lambda topic: []
+    client.answers["topic.schema"] = None
+    client.answers["topic.groups"] = lambda topic: []
     return client
 
 
@@ -376,17 +376,17 @@ def test_topic_create_wrong_options(client, gossipq, line: tuple[str, ...], says
 
 
 def test_topic_virtual(client, gossipq) -> None:
-    client.answers["bind_topic"] = lambda name, targets: TopicInfo(
+    client.answers["topic.bind"] = lambda name, targets: TopicInfo(
         9, name, 1, TopicConfig(0, virtual=targets), []
     )
     ran = gossipq("topic", "virtual", "audit", "orders", "bills")
     assert ran == (0, "topic audit is copied to orders, bills\n", "")
-    assert client.calls == [("bind_topic", ("audit", ["orders", "bills"]), {})]
+    assert client.calls == [("topic.bind", ("audit", ["orders", "bills"]), {})]
     row = json.loads(gossipq("topic", "virtual", "audit", "orders", "-o", "json").out)
     assert row == {"topic": "audit", "id": 9, "virtual": ["orders"]}
     ran = gossipq("topic", "virtual", "audit")
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: Missing argument 'TOPIC...'")
-    client.answers["bind_topic"] = errors.BadRequest("audit contains itself", "name other topics")
+    client.answers["topic.bind"] = errors.BadRequest("audit contains itself", "name other topics")
     assert gossipq("topic", "virtual", "audit", "audit") == (
         2,
         "",

@@ -56,7 +56,7 @@ def test_dead_letters_are_counted_by_what_they_died_of(orders, gossipq):
     """The newest first, whatever their order in the topic."""
     rows = [letter(3, count=2), letter(17, error="no bank", time_ms=TIME_MS - 5)]
     rows += [letter(18, time_ms=TIME_MS + 5)]
-    orders.answers["dead_letters"] = lambda *names, **how: iter(rows)
+    orders.answers["dead.letters"] = lambda *names, **how: iter(rows)
     ran = gossipq("dlq", "ls", "orders", "--by-error", "-o", "json")
     rows = json.loads(ran.out)
     assert [(row["letters"], row["error"], row["ref"]) for row in rows] == [
@@ -76,8 +76,8 @@ def orders(client):
     client.answers["topics"] = lambda name="*": (
         [TopicInfo(9, "orders", 1, TopicConfig(2), [1, 2])] if name == "orders" else []
     )
-    client.answers["groups"] = parts
-    client.answers["group_policy"] = GroupShown(GroupConfig(), [("mode", "shared", "group")], ["ada"])
+    client.answers["topic.groups"] = parts
+    client.answers["group.describe"] = GroupShown(GroupConfig(), [("mode", "shared", "group")], ["ada"])
     client.answers["stats"] = lambda names=(): StatsReply([], parts)
     return client
 
@@ -99,7 +99,7 @@ def test_dlq_ls_counts(orders, gossipq) -> None:
 
 
 def test_dlq_ls_of_a_topic(orders, gossipq) -> None:
-    orders.answers["dead_letters"] = lambda *args, **options: iter(
+    orders.answers["dead.letters"] = lambda *args, **options: iter(
         [letter(), letter(20, count=3, reason="expired", error="")]
     )
     ran = gossipq("dlq", "ls", "orders", "-g", "billing")
@@ -109,20 +109,20 @@ def test_dlq_ls_of_a_topic(orders, gossipq) -> None:
     assert first.split() == ["orders/0/17", "1", "billing", "failures", "10", "11", *TIME.split(), *error]
     assert second.split()[:2] == ["orders/0/20-22", "3"]
     assert second.split()[-1] == "-"
-    assert orders.called("dead_letters") == [(("orders", "billing"), {"values": False})]
+    assert orders.called("dead.letters") == [(("orders", "billing"), {"values": False})]
     assert gossipq("dlq", "ls", "orders", "-o", "names").out == "orders/0/17\norders/0/20-22\n"
     assert json.loads(gossipq("dlq", "ls", "orders", "-o", "json").out)[1]["count"] == 3
 
 
 def test_dlq_ls_stops(orders, gossipq) -> None:
-    orders.answers["dead_letters"] = lambda *args, **options: iter([letter(offset) for offset in range(5)])
+    orders.answers["dead.letters"] = lambda *args, **options: iter([letter(offset) for offset in range(5)])
     ran = gossipq("dlq", "ls", "orders", "-n", "2")
     assert (len(ran.out.splitlines()), ran.err) == (3, "only the first 2 rows; -n 0 shows all\n")
     assert len(gossipq("dlq", "ls", "orders", "-n", "0").out.splitlines()) == 6
 
 
 def test_dlq_ls_of_none(orders, gossipq) -> None:
-    orders.answers["dead_letters"] = lambda *args, **options: iter(())
+    orders.answers["dead.letters"] = lambda *args, **options: iter(())
     assert gossipq("dlq", "ls", "orders") == (0, "", "no dead letters on orders\n")
     told = "no dead letters of billing on orders\n"
     assert gossipq("dlq", "ls", "orders", "-g", "billing") == (0, "", told)
@@ -141,10 +141,12 @@ def test_dlq_ls_of_none(orders, gossipq) -> None:
 
 
 def test_dlq_show(orders, gossipq) -> None:
-    orders.answers["dead_letters"] = lambda *args, **options: iter(
+    orders.answers["dead.letters"] = lambda *args, **options: iter(
         [letter(value=b"17 \x1b[1mapples", key=b"ada"), letter(18)]
     )
-    orders.answers["trace"] = [TraceEvent(TIME_MS - 10, "failed", "billing", "ada-1", "no \x1b body", 10)]
+    orders.answers["record.trace"] = [
+        TraceEvent(TIME_MS - 10, "failed", "billing", "ada-1", "no \x1b body", 10)
+    ]
     ran = gossipq("dlq", "show", "orders/0/17")
     assert ran.out == (
         f"billing: dead since {TIME}: failures, 11 attempts, 10 failures\n"
@@ -159,8 +161,8 @@ def test_dlq_show(orders, gossipq) -> None:
         "\n"
         "17 \\x1b[1mapples\n"
     )
-    assert orders.called("dead_letters") == [(("orders", ""), {"partition": 0, "start": 17})]
-    assert orders.called("trace") == [((), {"ref": "orders/0/17", "group": "billing"})]
+    assert orders.called("dead.letters") == [(("orders", ""), {"partition": 0, "start": 17})]
+    assert orders.called("record.trace") == [(("orders/0/17",), {"group": "billing"})]
     row = json.loads(gossipq("dlq", "show", "orders/0/17", "-g", "billing", "-o", "json").out)
     (shown,) = row["letters"]
     assert (shown["reason"], shown["value"], shown["steps"][0]["what"]) == (
@@ -171,7 +173,7 @@ def test_dlq_show(orders, gossipq) -> None:
 
 
 def test_dlq_show_of_none(orders, gossipq) -> None:
-    orders.answers["dead_letters"] = lambda *args, **options: iter([letter(18)])
+    orders.answers["dead.letters"] = lambda *args, **options: iter([letter(18)])
     ran = gossipq("dlq", "show", "orders/0/17", "-g", "billing")
     assert (ran.code, ran.out) == (4, "")
     assert ran.err == "error: orders/0/17 is no dead letter of billing\n hint: `gossipq why orders/0/17`\n"
@@ -188,7 +190,7 @@ def test_dlq_show_of_none(orders, gossipq) -> None:
 
 
 def test_dlq_replay(orders, gossipq) -> None:
-    orders.answers["replay_dead"] = 12
+    orders.answers["dead.replay"] = 12
     ran = gossipq("dlq", "replay", "orders", "-g", "billing")
     assert ran == (0, "12 dead letters ready for billing again\n", "")
     ran = gossipq(
@@ -199,7 +201,7 @@ def test_dlq_replay(orders, gossipq) -> None:
     row = {"topic": "orders", "group": "billing", "to": "orders.repaired", "count": 12, "dry_run": False}
     assert json.loads(ran.out) == row
     all_there_is = 2**62
-    assert orders.called("replay_dead") == [
+    assert orders.called("dead.replay") == [
         (("orders", "billing", None), {"to": None, "dry_run": False}),
         (
             ("orders", "billing", [(0, 17, 18), (1, 100, 200), (1, 0, all_there_is), (0, 5, all_there_is)]),
@@ -210,7 +212,7 @@ def test_dlq_replay(orders, gossipq) -> None:
 
 
 def test_dlq_replay_into_a_topic_that_is_gone(orders, gossipq) -> None:
-    orders.answers["replay_dead"] = errors.UnknownTopic("topic 'gone' does not exist", "gossipq topic ls")
+    orders.answers["dead.replay"] = errors.UnknownTopic("topic 'gone' does not exist", "gossipq topic ls")
     ran = gossipq("dlq", "replay", "orders", "-g", "billing", "--to", "gone")
     assert ran == (4, "", "error: topic 'gone' does not exist\n hint: gossipq topic ls\n")
 
@@ -231,23 +233,23 @@ def test_dlq_wrong_ranges(orders, gossipq, verb: str, given: str, says: str) -> 
 
 
 def test_dlq_purge(orders, gossipq) -> None:
-    orders.answers["purge_dead"] = 12
+    orders.answers["dead.purge"] = 12
     ran = gossipq("dlq", "purge", "orders", "-g", "billing", "--dry-run")
     assert ran == (0, "12 dead letters would be purged\n", "")
-    assert orders.called("purge_dead") == [(("orders", "billing", None), {"dry_run": True})]
+    assert orders.called("dead.purge") == [(("orders", "billing", None), {"dry_run": True})]
     ran = gossipq("dlq", "purge", "orders", "-g", "billing")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(
         "error: purging 12 dead letters of billing on orders needs --yes when nobody can be asked\n"
     )
-    assert len(orders.called("purge_dead")) == 2
+    assert len(orders.called("dead.purge")) == 2
     ran = gossipq("dlq", "purge", "orders", "-g", "billing", "0/17", "--yes")
     assert ran.out == "12 dead letters purged\n"
-    assert orders.called("purge_dead")[-1] == (("orders", "billing", [(0, 17, 18)]), {})
+    assert orders.called("dead.purge")[-1] == (("orders", "billing", [(0, 17, 18)]), {})
 
 
 def test_dlq_purge_of_none_asks_nobody(orders, gossipq) -> None:
-    orders.answers["purge_dead"] = 0
+    orders.answers["dead.purge"] = 0
     assert gossipq("dlq", "purge", "orders", "-g", "billing") == (0, "0 dead letters purged\n", "")
 
 
@@ -263,7 +265,7 @@ def test_group_ls_shows_dead_letters_and_pauses(orders, gossipq) -> None:
 def test_group_ls_says_when_an_unused_group_goes(orders, gossipq) -> None:
     """Of its partitions the one that goes first: groups go shard by shard."""
     stood = [stats(0, goes_ms=7_200_000), stats(1, goes_ms=3_600_000), stats(1, group="used")]
-    orders.answers["groups"] = stood
+    orders.answers["topic.groups"] = stood
     head, *rows = gossipq("group", "ls", "orders").out.splitlines()
     assert head.split()[-2:] == ["goes", "in"]
     assert [row.split()[-1] for row in rows] == ["1h", "0"]
@@ -313,12 +315,14 @@ def test_group_show(orders, gossipq) -> None:
 
 
 def test_group_pause_and_resume(orders, gossipq) -> None:
-    orders.answers |= {"pause": None, "resume": None}
+    orders.answers |= {"group.pause": None, "group.resume": None}
     ran = gossipq("group", "pause", "orders", "-g", "billing")
     assert ran == (0, "billing on orders is paused; gossipq group resume orders billing ends that\n", "")
     ran = gossipq("group", "resume", "orders", "billing")
     assert ran == (0, "billing on orders is resumed: 4 records ready\n", "")
-    assert (orders.called("pause"), orders.called("resume")) == ([(("orders", "billing"), {})],) * 2
+    assert (orders.called("group.pause"), orders.called("group.resume")) == (
+        [(("orders", "billing"), {})],
+    ) * 2
     assert (
         json.loads(gossipq("group", "pause", "orders", "-g", "billing", "-o", "json").out)["paused"] is True
     )

@@ -69,7 +69,7 @@ STANDINGS = [
 
 
 def test_why_tells_one_paragraph_a_group(client, gossipq) -> None:
-    client.answers["why"] = Explained(
+    client.answers["record.why"] = Explained(
         Ref(partition_key(9, 0), 17), STANDINGS, ["lease 30s, as the cluster says"]
     )
     ran = gossipq("why", "orders/0/17")
@@ -85,22 +85,22 @@ def test_why_tells_one_paragraph_a_group(client, gossipq) -> None:
         "\n"
         "lease 30s, as the cluster says\n"
     )
-    assert client.called("why") == [((), {"ref": "orders/0/17", "group": ""})]
+    assert client.called("record.why") == [((), {"name": "orders/0/17", "group": ""})]
 
 
 def test_why_in_other_forms(client, gossipq) -> None:
-    client.answers["why"] = Explained(Ref(partition_key(9, 2), -1, 210, 3), STANDINGS[:1])
+    client.answers["record.why"] = Explained(Ref(partition_key(9, 2), -1, 210, 3), STANDINGS[:1])
     row = json.loads(gossipq("why", "orders", "--id", "order-17", "-g", "billing", "-o", "json").out)
     assert row["ref"] == "orders/2/@210.3"
     assert row["standings"][0]["state"] == "in_flight"
     assert row["lines"] == []
-    assert client.called("why") == [((), {"topic": "orders", "id": "order-17", "group": "billing"})]
+    assert client.called("record.why") == [((), {"name": "orders", "id": "order-17", "group": "billing"})]
     assert gossipq("why", "orders", "--id", "order-17", "-o", "names").out == "orders/2/@210.3\n"
 
 
 def test_why_escapes_what_a_record_brings(client, gossipq) -> None:
     told = Standing("b\x1b[2J", "dead", "it said \x1b]0;x\x07 and\nmore", "", "\u202egnp")
-    client.answers["why"] = Explained(Ref(partition_key(9, 0), 17), [told])
+    client.answers["record.why"] = Explained(Ref(partition_key(9, 0), 17), [told])
     out = gossipq("why", "orders/0/17").out
     assert "b\\x1b[2J: dead\n" in out
     assert "because it said \\x1b]0;x\\x07 and\\nmore" in out
@@ -111,7 +111,7 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
     paused = ("paused", "the group is paused", "gossipq group resume orders billing", TIME_MS)
     rows = [GroupStand(number, *paused) for number in (0, 1, 3)]
     idle = GroupStand(2, "idle", "everything is done", "", 0)
-    client.answers["why_group"] = sorted([*rows, idle])
+    client.answers["group.why"] = sorted([*rows, idle])
     client.answers |= {"stats": StatsReply([], []), "clients": []}
     ran = gossipq("why", "orders", "--group", "billing", "--over", "1ms")
     assert ran.out == (
@@ -125,7 +125,7 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
         "partition 2: idle\n"
         "  because everything is done\n"
     )
-    assert client.calls[0] == ("why_group", ("orders", "billing"), {})
+    assert client.calls[0] == ("group.why", ("orders", "billing"), {})
     row = json.loads(gossipq("why", "orders", "-g", "billing", "-o", "json", "--over", "1ms").out)
     assert row["outlook"]["lag"] == 0
     assert [part["partition"] for part in row["partitions"]] == [0, 1, 2, 3]
@@ -136,11 +136,11 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
 
 
 def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
-    client.answers |= {"why_group": [], "groups": []}
+    client.answers |= {"group.why": [], "topic.groups": []}
     ran = gossipq("why", "orders", "-g", "nobody")
     assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
     topics = [TopicInfo(9, "orders", 1, TopicConfig(), [1])]
-    client.answers |= {"why_group": errors.UnknownTopic("no topic ordes"), "topics": topics}
+    client.answers |= {"group.why": errors.UnknownTopic("no topic ordes"), "topics": topics}
     ran = gossipq("why", "ordes", "-g", "billing")
     assert (ran.code, ran.err.partition("\n")[0]) == (4, "error: no topic ordes; did you mean `orders`?")
 
@@ -182,7 +182,7 @@ def test_an_id_belongs_to_a_topic(client, gossipq) -> None:
     ],
 )
 def test_why_of_nothing(client, gossipq, error: Exception, code: int, text: str) -> None:
-    client.answers["why"] = client.answers["trace"] = client.answers["show"] = error
+    client.answers["record.why"] = client.answers["record.trace"] = client.answers["record.show"] = error
     for verb in (("why",), ("why", "--steps"), ("msg", "show")):
         ran = gossipq(*verb, "orders/0/99")
         assert (ran.code, ran.out) == (code, "")
@@ -193,7 +193,7 @@ def test_why_of_nothing(client, gossipq, error: Exception, code: int, text: str)
 
 
 def test_trace(client, gossipq) -> None:
-    client.answers["trace"] = [
+    client.answers["record.trace"] = [
         TraceEvent(TIME_MS, "published"),
         TraceEvent(TIME_MS + 5, "failed", "billing", "ada-1", "no\tbody", 1),
     ]
@@ -204,7 +204,7 @@ def test_trace(client, gossipq) -> None:
     assert first.split() == [*TIME.split(), "published", "-", "-", "-", "-"]
     assert second.split() == [*moment(TIME_MS + 5).split(), "failed", "billing", "ada-1", "1", "no\\tbody"]
     assert client.calls == [
-        ("trace", (), {"ref": "orders/0/17", "group": "billing"}),
+        ("record.trace", (), {"name": "orders/0/17", "group": "billing"}),
         ("topics", ("orders",), {}),
     ]
     rows = json.loads(gossipq("why", "--steps", "orders/0/17", "-o", "json").out)
@@ -219,14 +219,14 @@ def test_trace(client, gossipq) -> None:
 
 
 def test_a_trace_of_nothing_says_why(client, gossipq) -> None:
-    client.answers |= {"trace": [], "topics": []}
+    client.answers |= {"record.trace": [], "topics": []}
     ran = gossipq("why", "--steps", "orders/0/17")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "no steps are kept of it; its topic's `trace` says which are\n"
 
 
 def test_a_trace_says_when_its_topic_keeps_no_steps(client, gossipq) -> None:
-    client.answers["trace"] = [
+    client.answers["record.trace"] = [
         TraceEvent(TIME_MS, "published"),
         TraceEvent(TIME_MS + 5, "acked", "billing", "ada-1"),
     ]
@@ -240,7 +240,7 @@ def test_a_trace_says_when_its_topic_keeps_no_steps(client, gossipq) -> None:
 
 
 def test_msg_show(client, gossipq) -> None:
-    client.answers["show"] = record(value=b"17 apples\nand \x1b[31mred\xff", id="order-17")
+    client.answers["record.show"] = record(value=b"17 apples\nand \x1b[31mred\xff", id="order-17")
     assert gossipq("msg", "show", "orders/0/17").out == (
         "ref            orders/0/17\n"
         f"published      {TIME}\n"
@@ -255,12 +255,12 @@ def test_msg_show(client, gossipq) -> None:
     row = json.loads(gossipq("msg", "show", "orders", "--id", "order-17", "-o", "json").out)
     assert (row["ref"], row["key"], row["route"], row["id"]) == ("orders/0/17", "ada", "eu.fr", "order-17")
     assert row["value_base64"] == "MTcgYXBwbGVzCmFuZCAbWzMxbXJlZP8="
-    assert client.calls[-1] == ("show", (), {"topic": "orders", "id": "order-17"})
+    assert client.calls[-1] == ("record.show", (), {"name": "orders", "id": "order-17"})
     assert gossipq("msg", "show", "orders/0/17", "-o", "names").out == "orders/0/17\n"
 
 
 def test_msg_show_raw(client, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
-    client.answers["show"] = record(value=b"\x00\xff")
+    client.answers["record.show"] = record(value=b"\x00\xff")
     wire = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(wire))
     from gossipq_cli.main import main
@@ -387,17 +387,17 @@ def test_msg_find_wrong_lines(client, gossipq, line: tuple[str, ...], says: str)
 
 
 def test_msg_cancel(client, gossipq) -> None:
-    client.answers["cancel"] = "orders/0/@210.3"
+    client.answers["record.cancel"] = "orders/0/@210.3"
     ran = gossipq("msg", "cancel", "orders/0/@210.3", "--reason", "paid", "--yes")
     assert ran == (0, "cancelled orders/0/@210.3\n", "")
-    assert client.calls == [("cancel", (), {"ref": "orders/0/@210.3", "reason": "paid"})]
+    assert client.calls == [("record.cancel", (), {"name": "orders/0/@210.3", "reason": "paid"})]
     ran = gossipq("msg", "cancel", "orders", "--id", "r-1", "--yes", "-o", "json")
     assert json.loads(ran.out) == {"ref": "orders/0/@210.3"}
-    assert client.calls[-1] == ("cancel", (), {"topic": "orders", "id": "r-1", "reason": ""})
+    assert client.calls[-1] == ("record.cancel", (), {"name": "orders", "id": "r-1", "reason": ""})
 
 
 def test_msg_cancel_of_a_record_that_is_done(client, gossipq) -> None:
-    client.answers["cancel"] = errors.WrongState("orders/0/17 is acked by billing")
+    client.answers["record.cancel"] = errors.WrongState("orders/0/17 is acked by billing")
     ran = gossipq("msg", "cancel", "orders/0/17", "--yes")
     assert (ran.code, ran.out) == (5, "")
     assert (
@@ -453,22 +453,22 @@ def test_a_terminal_is_asked(
 ) -> None:
     from gossipq_cli.main import main
 
-    client.answers["cancel"] = "orders/0/17"
+    client.answers["record.cancel"] = "orders/0/17"
     on_terminal(monkeypatch, typed)
     assert main(["msg", "rm", "orders/0/17"]) == code
-    assert len(client.called("cancel")) == cancelled
+    assert len(client.called("record.cancel")) == cancelled
     out, err = capsys.readouterr()
     assert err.startswith("remove orders/0/17 for every group? [y/N]: ")
     assert out == "removed orders/0/17\n" * cancelled
 
 
 def test_msg_rm_partly(client, gossipq) -> None:
-    def cancel(ref: str, reason: str) -> str:
-        if ref == "orders/0/18":
+    def cancel(name: str, reason: str) -> str:
+        if name == "orders/0/18":
             raise errors.WrongState("orders/0/18 is acked by all groups", "nothing to do")
-        return ref
+        return name
 
-    client.answers["cancel"] = cancel
+    client.answers["record.cancel"] = cancel
     ran = gossipq("msg", "rm", "orders/0/17", "orders/0/18", "--yes")
     assert (ran.code, ran.out) == (3, "")
     assert ran.err == (
@@ -476,22 +476,22 @@ def test_msg_rm_partly(client, gossipq) -> None:
         "error: 1 of 2 removed: orders/0/18 is acked by all groups\n"
         " hint: nothing to do\n"
     )
-    assert client.called("cancel")[0] == ((), {"ref": "orders/0/17", "reason": "removed"})
+    assert client.called("record.cancel")[0] == ((), {"name": "orders/0/17", "reason": "removed"})
     assert gossipq("msg", "rm", "orders/0/18", "--yes").code == 5
     assert gossipq("msg", "rm", "orders/0/17", "orders/0/19", "--yes").out == "removed 2 records\n"
 
 
 def test_msg_reschedule(client, gossipq) -> None:
-    client.answers["reschedule"] = "orders/0/@210.3"
+    client.answers["record.reschedule"] = "orders/0/@210.3"
     assert (
         gossipq("msg", "reschedule", "orders/0/@210.3", "--delay", "5m").out
         == "orders/0/@210.3 is due in 300 s\n"
     )
-    assert client.calls == [("reschedule", (), {"ref": "orders/0/@210.3", "delay": 300.0})]
+    assert client.calls == [("record.reschedule", (), {"name": "orders/0/@210.3", "delay": 300.0})]
     ran = gossipq("msg", "reschedule", "orders", "--id", "r-1", "--at", "2026-11-22T08:00Z")
     assert ran.code == 0
     options = client.calls[-1][2]
-    assert options == {"topic": "orders", "id": "r-1", "at": datetime(2026, 11, 22, 8, tzinfo=UTC)}
+    assert options == {"name": "orders", "id": "r-1", "at": datetime(2026, 11, 22, 8, tzinfo=UTC)}
 
 
 @pytest.mark.parametrize(
@@ -512,29 +512,29 @@ def test_msg_reschedule_wrong_lines(client, gossipq, line: tuple[str, ...], says
 
 
 def test_msg_requeue(client, gossipq) -> None:
-    client.answers["requeue"] = "orders/0/17"
+    client.answers["record.requeue"] = "orders/0/17"
     assert (
         gossipq("msg", "requeue", "orders/0/17", "-g", "billing").out == "orders/0/17 is ready for billing\n"
     )
-    assert client.calls == [("requeue", (), {"ref": "orders/0/17", "group": "billing"})]
+    assert client.calls == [("record.requeue", (), {"name": "orders/0/17", "group": "billing"})]
     ran = gossipq("msg", "requeue", "orders/0/17")
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: Missing option '-g' / '--group'")
 
 
 def test_msg_edit(client, gossipq) -> None:
-    client.answers["edit"] = receipt()
+    client.answers["record.edit"] = receipt()
     ran = gossipq("msg", "edit", "orders/0/17", "18 apples")
     assert ran == (0, "orders/0/17 is void, orders/0/18 replaces it\n", "")
-    assert client.calls == [("edit", (), {"ref": "orders/0/17", "value": b"18 apples"})]
+    assert client.calls == [("record.edit", (), {"name": "orders/0/17", "value": b"18 apples"})]
     ran = gossipq("msg", "edit", "orders", "--id", "order-17", "-", "-H", "a:b", "-o", "json", stdin=b"\xff")
     assert json.loads(ran.out) == {"ref": "orders/0/18", "partition": 0, "offset": 18}
     assert client.calls[-1] == (
-        "edit",
+        "record.edit",
         (),
-        {"topic": "orders", "id": "order-17", "value": b"\xff", "headers": {"a": "b"}},
+        {"name": "orders", "id": "order-17", "value": b"\xff", "headers": {"a": "b"}},
     )
     assert gossipq("msg", "edit", "orders/0/17", "-H", "a:b").code == 0
-    assert client.calls[-1] == ("edit", (), {"ref": "orders/0/17", "headers": {"a": "b"}})
+    assert client.calls[-1] == ("record.edit", (), {"name": "orders/0/17", "headers": {"a": "b"}})
     ran = gossipq("msg", "edit", "orders/0/17")
     assert (ran.code, ran.err.splitlines()[0]) == (
         2,

@@ -81,16 +81,16 @@ def asked(client: Any) -> Any:
     """A client that knows orders and its group billing."""
     client.answers |= {
         "topics": [ORDERS],
-        "groups": [group()],
+        "topic.groups": [group()],
         "stats": StatsReply([], [group()]),
         "status": status(),
         "alarms": [],
-        "set_topic": ORDERS,
-        "set_group": None,
-        "purge_topic": 12,
-        "delete_group": 1,
-        "seek_group": [SoughtRow(KEY, 3, 0, 3, 0)],
-        "group_policy": GroupShown(
+        "topic.configure": ORDERS,
+        "group.configure": None,
+        "topic.purge": 12,
+        "group.delete": 1,
+        "group.seek": [SoughtRow(KEY, 3, 0, 3, 0)],
+        "group.describe": GroupShown(
             GroupConfig(),
             [
                 ("mode", "shared", "group"),
@@ -129,14 +129,14 @@ def asked(client: Any) -> Any:
 def test_topic_set_takes_what_create_takes(gossipq: Callable[..., Any], asked: Any) -> None:
     ran = gossipq("topic", "set", "orders", "--retention", "1d", "--alarm-lag", "100")
     assert (ran.code, ran.out) == (0, "topic orders is changed: alarm-lag, retention\n")
-    assert asked.called("set_topic") == [(("orders",), {"retention": 86_400.0, "alarm_lag": 100})]
+    assert asked.called("topic.configure") == [(("orders",), {"retention": 86_400.0, "alarm_lag": 100})]
 
 
 def test_topic_purge(gossipq: Callable[..., Any], asked: Any) -> None:
     assert gossipq("topic", "purge", "orders", "--dry-run").out == "12 records would go\n"
     ran = gossipq("topic", "purge", "orders", "-p", "0", "--yes")
     assert (ran.code, ran.out) == (0, "12 records removed\n")
-    assert asked.called("purge_topic")[-1] == (("orders", 0), {})
+    assert asked.called("topic.purge")[-1] == (("orders", 0), {})
 
 
 # --- group
@@ -159,7 +159,7 @@ def test_group_set(gossipq: Callable[..., Any], asked: Any) -> None:
         gossipq("group", "set", "orders", "billing", "--alarm-lag", "7").out
         == "billing on orders is changed: alarm-lag\n"
     )
-    assert asked.called("set_group") == [(("orders", "billing"), {"alarm_lag": 7})]
+    assert asked.called("group.configure") == [(("orders", "billing"), {"alarm_lag": 7})]
 
 
 @pytest.mark.parametrize(("to", "place"), [("first", "first"), ("new", "new"), ("17", 17)])
@@ -167,7 +167,7 @@ def test_group_seek(gossipq: Callable[..., Any], asked: Any, to: str, place: obj
     ran = gossipq("group", "seek", "orders", "billing", "--to", to, "--yes")
     assert ran.code == 0
     assert ran.err == f"billing on orders goes on from {to}: 3 records again, 0 records skipped\n"
-    assert asked.called("seek_group") == [
+    assert asked.called("group.seek") == [
         (("orders", "billing", place), {"dry_run": True}),
         (("orders", "billing", place), {}),
     ]
@@ -176,7 +176,7 @@ def test_group_seek(gossipq: Callable[..., Any], asked: Any, to: str, place: obj
 def test_group_seek_dry_run_changes_nothing(gossipq: Callable[..., Any], asked: Any) -> None:
     ran = gossipq("group", "seek", "orders", "billing", "--to", "-1h", "--dry-run", "-o", "json")
     assert json.loads(ran.out) == [{"partition": 0, "before": 3, "after": 0, "again": 3, "skipped": 0}]
-    ((_, options),) = asked.called("seek_group")
+    ((_, options),) = asked.called("group.seek")
     assert options == {"dry_run": True}
 
 
@@ -184,10 +184,10 @@ def test_group_rm(gossipq: Callable[..., Any], asked: Any) -> None:
     assert (
         gossipq("group", "rm", "orders", "-g", "billing", "--yes").out == "group billing on orders removed\n"
     )
-    asked.answers["groups"] = [group(dead=2)]
+    asked.answers["topic.groups"] = [group(dead=2)]
     out = gossipq("group", "rm", "orders", "billing", "--dead-letters", "--yes").out
     assert out == "group billing on orders removed and 2 dead letters\n"
-    assert asked.called("delete_group")[-1] == (("orders", "billing"), {"dead": True})
+    assert asked.called("group.delete")[-1] == (("orders", "billing"), {"dead": True})
 
 
 # --- client
@@ -392,7 +392,7 @@ def test_errors(
 def test_what_a_node_refuses_is_told(
     gossipq: Callable[..., Any], asked: Any, raised: Exception, code: int
 ) -> None:
-    asked.answers["seek_group"] = raised
+    asked.answers["group.seek"] = raised
     ran = gossipq("group", "seek", "orders", "billing", "--to", "new", "--yes")
     assert ran.code == code
     assert ran.err.startswith(f"error: {raised}\n")

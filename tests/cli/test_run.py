@@ -111,7 +111,7 @@ def test_a_signal_finishes_what_runs_and_gives_the_rest_back(
     running.until(lambda: len(running.words("begin")) == 2)
     assert running.end(number) == 0
     assert len(running.words("begin")) == len(running.words("end")) == 2
-    (row,) = mq.admin.groups("orders")
+    (row,) = mq.topic("orders").groups()
     assert (row.acked, row.in_flight, row.ready, row.consumers) == (2, 0, 8, 0)
 
 
@@ -149,7 +149,9 @@ def test_a_process_whose_handlers_hang_ends_with_a_code_of_its_own(
 
 def test_several_processes_end_together(start: Callable[..., Running], mq: testing.Client) -> None:
     running = start("app:mq", "--processes", "3", work_s=0.2)
-    running.until(lambda: sum(row.consumers for row in mq.admin.groups("orders") if mq.topics("orders")) == 3)
+    running.until(
+        lambda: sum(row.consumers for row in mq.topic("orders").groups() if mq.topics("orders")) == 3
+    )
     mq.publish_many("orders", [b"%d" % at for at in range(30)], timeout=PATIENCE_S)
     running.until(lambda: len({process for process, *_ in running.words("begin")}) == 3)
     assert running.end() == 0
@@ -183,7 +185,7 @@ def test_processes_end_with_their_parent(start: Callable[..., Running], mq: test
     running.process.kill()
     running.process.wait()
     end = time.monotonic() + PATIENCE_S
-    while mq.admin.groups("orders")[0].consumers:
+    while mq.topic("orders").groups()[0].consumers:
         assert time.monotonic() < end
         time.sleep(0.05)
 

@@ -793,7 +793,7 @@ def test_who_would_take_work_from_consumers_is_asked_first(shared_node, topic: s
     with connect(endpoint) as mq:
         mq.create_topic(topic, partitions=1)
         with mq.subscribe(topic, group="billing", credit=1):
-            until(lambda: any(row.consumers for row in mq.admin.groups(topic)))
+            until(lambda: any(row.consumers for row in mq.topic(topic).groups()))
             mq.publish(topic, "17 apples", timeout=10)
             asked = Teletype(endpoint, "sub", topic, "-g", "billing")
             try:
@@ -806,7 +806,7 @@ def test_who_would_take_work_from_consumers_is_asked_first(shared_node, topic: s
             finally:
                 asked.close()
             assert "17 apples" not in asked.seen
-        until(lambda: not any(row.consumers for row in mq.admin.groups(topic)))
+        until(lambda: not any(row.consumers for row in mq.topic(topic).groups()))
         alone = Teletype(endpoint, "sub", topic, "-g", "billing", "-n", "1")
         try:
             alone.sees("17 apples")

@@ -38,7 +38,7 @@ def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:
             mq.ack_soon(batch)
             assert len(await mq.fetch(topic, "h", n=5_000)) == 1_993
             await mq.flush(PATIENCE_S)
-            assert {row.group: row.acked for row in await mq.admin.groups(topic)} == {"g": 2_003, "h": 10}
+            assert {row.group: row.acked for row in await mq.topic(topic).groups()} == {"g": 2_003, "h": 10}
 
     asyncio.run(main())
 
@@ -60,7 +60,7 @@ def test_failures_come_again_and_leases_are_held(shared_node: RunningNode, topic
                 await work(mq, fail=True)
             assert await work(mq, fail=False) == 2
             await mq.flush(PATIENCE_S)
-            assert (await mq.admin.groups(topic))[0].acked == 1
+            assert (await mq.topic(topic).groups())[0].acked == 1
 
     asyncio.run(main())
 
@@ -76,7 +76,7 @@ def test_topics_status_and_errors(shared_node: RunningNode, topic: str) -> None:
         with pytest.raises(Backpressure):
             await asyncio.gather(*(mq.publish_many(topic, much, wait=0, partition=0) for _ in range(3)))
         await mq.flush(PATIENCE_S)
-        await mq.admin.delete_topic(topic)
+        await mq.topic(topic).delete()
         assert (await mq.admin.status()).led == 32
         waiting = asyncio.ensure_future(mq.fetch(topic, "g", wait=PATIENCE_S, create=True))
         await asyncio.sleep(0.05)

@@ -129,7 +129,7 @@ def test_middleware_that_raises_fails_the_message_and_nothing_else(mq: testing.C
     mq.publish("broken", b"x", timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
     assert notes == ["outer before x", "outer error not today"]
-    assert [letter.error for letter in mq.admin.dead_letters("broken", "g")] == ["not today"]
+    assert [letter.error for letter in mq.dead("broken", "g").letters()] == ["not today"]
 
 
 FOREIGN = b"\xc1"  # no map of msgpack
@@ -199,7 +199,7 @@ def test_a_request_may_pass_headers_on(broker: testing.Broker, mq: testing.Clien
             return reply.value
 
     with running(mq):
-        until(lambda: mq.admin.groups("asked") and mq.admin.groups("asked")[0].consumers == 1)
+        until(lambda: mq.topic("asked").groups() and mq.topic("asked").groups()[0].consumers == 1)
         assert asyncio.run(main()) == b'{"passed":true}'
 
 
@@ -245,7 +245,7 @@ def test_values_that_json_has_no_form_for_are_refused_by_each_verb(
             partial(mq.fetch("unsaid", "g", n=1)[0].ack_with, "unsaid-results"),
         ]
         if value is not None:  # leaves the value as it is
-            verbs.append(lambda value: mq.admin.edit(ref=receipt.ref, value=value))
+            verbs.append(lambda value: mq.record(receipt.ref).edit(value=value))
         for verb in verbs:
             with pytest.raises(BadRequest):
                 verb(value)
@@ -259,7 +259,7 @@ def test_a_handler_that_returns_nan_has_failed(mq: testing.Client) -> None:
         return {"ratio": float("nan")}
 
     with running(mq):
-        until(lambda: mq.admin.groups("ratios") and mq.admin.groups("ratios")[0].consumers == 1)
+        until(lambda: mq.topic("ratios").groups() and mq.topic("ratios").groups()[0].consumers == 1)
         with pytest.raises(NoReply, match=r"the value has nan at \$\.ratio"):
             mq.request("ratios", b"0/0")
 
@@ -293,10 +293,10 @@ def test_a_handler_that_takes_too_long_has_failed(mq: testing.Client) -> None:
 
     mq.publish("slow", b"x", timeout=PATIENCE_S)
     with running(mq):
-        until(lambda: len(list(mq.admin.dead_letters("slow"))) == 2)
+        until(lambda: len(list(mq.dead("slow").letters())) == 2)
         free.set()
-    assert sorted(letter.group for letter in mq.admin.dead_letters("slow")) == ["task", "thread"]
-    assert all("took longer than 0.05 s" in letter.error for letter in mq.admin.dead_letters("slow"))
+    assert sorted(letter.group for letter in mq.dead("slow").letters()) == ["task", "thread"]
+    assert all("took longer than 0.05 s" in letter.error for letter in mq.dead("slow").letters())
     assert {type(error) for error in errors} == {TimeLimitExceeded}
 
 
@@ -319,7 +319,7 @@ def test_an_asyncio_handler_that_takes_too_long_has_failed(broker: testing.Broke
             dead = list[str]()
             while len(dead) < 2:
                 await asyncio.sleep(0.01)
-                dead = [letter.group async for letter in mq.admin.dead_letters("aslow")]
+                dead = [letter.group async for letter in mq.dead("aslow").letters()]
             free.set()
             mq.stop()
             await run
@@ -369,7 +369,7 @@ def test_a_handler_that_goes_on_beyond_its_limit_has_lost_its_message(
     mq.consumer("overdue", group="g", workers=2, time_limit="50ms")(late_work(free, late))
     ref = mq.publish("overdue", b"x", timeout=PATIENCE_S).ref
     with caplog.at_level("INFO", "gossipq_client"), running(mq):
-        until(lambda: len(list(mq.admin.dead_letters("overdue"))) == 1 and seen.refs)
+        until(lambda: len(list(mq.dead("overdue").letters())) == 1 and seen.refs)
         assert (
             "it keeps running without its message, another worker takes its place (stuck=1 at=" in caplog.text
         )
@@ -381,7 +381,7 @@ def test_a_handler_that_goes_on_beyond_its_limit_has_lost_its_message(
     assert len(late) == 3, "each was refused"
     assert "has ended, after its time limit" in caplog.text
     assert "too late" in caplog.text
-    (letter,) = mq.admin.dead_letters("overdue")
+    (letter,) = mq.dead("overdue").letters()
     assert "took longer than 0.05 s" in letter.error
     assert list(mq.consume("overdue.more", start="first", stop_at_end=True)) == []
 
@@ -404,7 +404,7 @@ def test_a_handler_that_ends_with_its_time_limit_has_failed_by_that(
         time.sleep(0.1)
 
     mq.run(stop_at_end=True)
-    (letter,) = mq.admin.dead_letters("limits", "narrow")
+    (letter,) = mq.dead("limits", "narrow").letters()
     assert letter.error.startswith("TimeLimitExceeded: ")
 
 
@@ -431,7 +431,7 @@ def test_the_asyncio_client_gives_such_a_handler_no_other_message(broker: testin
                 await asyncio.sleep(0.01)
             mq.stop()
             await run
-            return [letter.ref async for letter in mq.admin.dead_letters("aoverdue")]
+            return [letter.ref async for letter in mq.dead("aoverdue").letters()]
 
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == seen.refs == ["aoverdue/0/0"]
     assert began == [b"stuck", b"next"]
@@ -448,7 +448,7 @@ def test_who_asked_hears_of_a_time_limit_at_once(broker: testing.Broker, mq: tes
 
         with running(worker):
             until(lambda: "asked.long" in [topic.name for topic in mq.topics()])
-            until(lambda: any(group.consumers for group in mq.admin.groups("asked.long")))
+            until(lambda: any(group.consumers for group in mq.topic("asked.long").groups()))
             with pytest.raises(NoReply, match="took longer than"):
                 mq.request("asked.long", "x", timeout=PATIENCE_S)
             free.set()
@@ -470,7 +470,7 @@ def test_a_request_says_at_once_what_is_wrong(broker: testing.Broker, mq: testin
 
         with running(worker):
             until(lambda: "asked" in [topic.name for topic in mq.topics()])
-            until(lambda: any(group.consumers for group in mq.admin.groups("asked")))
+            until(lambda: any(group.consumers for group in mq.topic("asked").groups()))
             assert mq.request("asked", "a", timeout=PATIENCE_S).value == b"A"
             with pytest.raises(NoReply, match="failed: ValueError: no such thing"):
                 mq.request("asked", "bad", timeout=PATIENCE_S)
@@ -490,7 +490,7 @@ def test_replies_of_different_clients_do_not_all_go_through_one_partition(
 
         with running(worker):
             until(lambda: "spread" in [topic.name for topic in mq.topics()])
-            until(lambda: any(group.consumers for group in mq.admin.groups("spread")))
+            until(lambda: any(group.consumers for group in mq.topic("spread").groups()))
             partitions = set[int]()
             for number in range(16):
                 with broker.connect() as asker:

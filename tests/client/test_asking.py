@@ -148,9 +148,9 @@ def world() -> World:
     return World()
 
 
-AT = address("t", 0, 17, "", None)
-BY_REF = address("", None, None, "t/0/@40.2", None)
-BY_ID = address("t", None, None, "", "order-17")
+AT = address("t", 0, 17, None)
+BY_REF = address("t/0/@40.2", None, None, None)
+BY_ID = address("t", None, None, "order-17")
 PARTITION = partition_key(7, 0)
 
 
@@ -239,14 +239,14 @@ class TestOneRecord:
     def test_unknown_and_virtual_topics(self, world: World) -> None:
         world.topic([], "v", 9, ["t"])
         with pytest.raises(UnknownTopic, match="nothere"):
-            world.hear(world.asking.why(address("nothere", 0, 1, "", None), ""))
+            world.hear(world.asking.why(address("nothere", 0, 1, None), ""))
         with pytest.raises(UnknownTopic):
-            world.hear(world.asking.why(address("t*", 0, 1, "", None), ""))
+            world.hear(world.asking.why(address("t*", 0, 1, None), ""))
         with pytest.raises(BadRequest, match="virtual") as refused:
-            world.hear(world.asking.why(address("v", 0, 1, "", None), ""))
+            world.hear(world.asking.why(address("v", 0, 1, None), ""))
         assert refused.value.hint == "its records are in t"
         with pytest.raises(BadRequest, match="partitions 0 to 0, not 3"):
-            world.hear(world.asking.why(address("t", 3, 1, "", None), ""))
+            world.hear(world.asking.why(address("t", 3, 1, None), ""))
         assert not world.heard
 
 

@@ -40,7 +40,7 @@ def publish(mq: testing.Client, count: int) -> None:
 
 
 def acked(mq: testing.Client) -> tuple[int, int]:
-    (row,) = mq.admin.groups("orders")
+    (row,) = mq.topic("orders").groups()
     return row.acked, row.dead
 
 
@@ -95,7 +95,7 @@ def test_messages_of_a_batch_fail_alone(mq: testing.Client) -> None:
     mq.advance("11m")
     mq.run(stop_at_end=True)
     assert seen[1:] == [[1]]
-    assert sorted(letter.reason for letter in mq.admin.dead_letters("orders", "g")) == [
+    assert sorted(letter.reason for letter in mq.dead("orders", "g").letters()) == [
         "rejected",
         "undecodable",
     ]
@@ -111,7 +111,7 @@ def test_an_exception_fails_what_is_not_settled(mq: testing.Client) -> None:
 
     mq.run(stop_at_end=True)
     assert acked(mq) == (1, 2)
-    assert {letter.error for letter in mq.admin.dead_letters("orders", "g")} == {"the database is gone"}
+    assert {letter.error for letter in mq.dead("orders", "g").letters()} == {"the database is gone"}
 
 
 def test_middleware_hears_of_each_message(mq: testing.Client) -> None:
@@ -170,7 +170,7 @@ def test_batches_of_an_asyncio_client(broker: testing.Broker, mq: testing.Client
     asyncio.run(main())
     for group in ("tasks", "threads"):
         assert [ids for name, ids in seen if name == group] == [[0, 1, 2, 3, 4], [5, 6]]
-    assert {row.group: (row.acked, row.dead) for row in mq.admin.groups("orders")} == {
+    assert {row.group: (row.acked, row.dead) for row in mq.topic("orders").groups()} == {
         "tasks": (6, 1),
         "threads": (7, 0),
     }

@@ -164,7 +164,7 @@ class TestConsume:
         work(b"")
         mq.flush(PATIENCE_S)
         assert attempts == [(b"good", 1), (b"bad", 1), (b"bad", 2)]
-        (row,) = mq.admin.groups(topic)
+        (row,) = mq.topic(topic).groups()
         assert (row.cursor, row.acked, row.in_flight) == (2, 2, 0)
 
     def test_stop_at_end_of_an_empty_topic(self, mq: Client, topic: str) -> None:
@@ -178,7 +178,7 @@ class TestConsume:
         second.ack_soon()
         first.ack_soon()
         mq.flush(PATIENCE_S)
-        (row,) = mq.admin.groups(topic)
+        (row,) = mq.topic(topic).groups()
         assert (row.cursor, row.ready, row.consumers) == (2, 1, 0)
 
     def test_patterns_and_lists_and_many_shards_with_little_credit(self, mq: Client, topic: str) -> None:
@@ -211,7 +211,7 @@ class TestConsume:
             got = [msg.value for msg in mq.consume(topic, start=start, stop_at_end=True)]
             assert (got[0], got[-1]) == (first, b"9")
         assert list(mq.consume(topic, start="new", stop_at_end=True)) == []
-        assert mq.admin.groups(topic) == []
+        assert mq.topic(topic).groups() == []
 
     def test_a_reader_that_stops_at_the_end_begins_at_the_first_record(self, mq: Client, topic: str) -> None:
         """It began behind the last record, so that it read nothing."""
@@ -275,7 +275,7 @@ class TestConsume:
                     assert list(other.fetch(topic, "g", wait=2.5)) == []
                 break
         mq.flush(PATIENCE_S)
-        assert mq.admin.groups(topic)[0].acked == 1
+        assert mq.topic(topic).groups()[0].acked == 1
 
     @pytest.mark.parametrize(
         ("extended", "advanced", "kept"), [(False, "30m", 0), (True, "30m", 1), (True, "61m", 0)]
@@ -289,12 +289,12 @@ class TestConsume:
             if extended:
                 msg.extend("1h")
             mq.advance(advanced)
-            (row,) = mq.admin.groups("orders")
+            (row,) = mq.topic("orders").groups()
             assert (row.in_flight, row.ready) == (kept, 1 - kept)
             if kept:
                 msg.ack_soon()
                 mq.flush(PATIENCE_S)
-                assert mq.admin.groups("orders")[0].acked == 1
+                assert mq.topic("orders").groups()[0].acked == 1
 
 
 class TestFetch:
@@ -305,7 +305,7 @@ class TestFetch:
         mq.ack_soon(message for message in [batch[1]])
         mq.ack_soon([])
         mq.flush(10)
-        assert sum(row.acked for row in mq.admin.groups(topic)) == 3
+        assert sum(row.acked for row in mq.topic(topic).groups()) == 3
 
     def test_nothing_there_is_an_empty_batch(self, mq: Client, topic: str) -> None:
         began = time.monotonic()
@@ -328,7 +328,7 @@ class TestFetch:
             mq.ack_soon(batch)
         assert rest == 70
         mq.flush(PATIENCE_S)
-        assert mq.admin.groups(topic)[0].cursor == 100
+        assert mq.topic(topic).groups()[0].cursor == 100
 
     def test_what_was_fetched_ahead_goes_back_at_close(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq:
@@ -337,7 +337,7 @@ class TestFetch:
                 mq.ack_soon(mq.fetch(topic, "g", n=10))
         with connect(shared_node.endpoint) as mq:
             assert mq.fetch(topic, "g", n=1_000, wait=PATIENCE_S)[0].offset == 20
-            (row,) = mq.admin.groups(topic)
+            (row,) = mq.topic(topic).groups()
             assert row.acked == 20
 
 
@@ -353,15 +353,15 @@ class TestTopics:
             mq.create_topic(topic, partitions=4, if_not_exists=True)
         assert [each.name for each in mq.topics(f"{topic[:-1]}*")] == [topic]
         mq.publish(topic, b"x", timeout=PATIENCE_S)
-        mq.admin.delete_topic(topic)
+        mq.topic(topic).delete()
         assert mq.topics(topic) == []
         with pytest.raises(UnknownTopic):
-            mq.admin.delete_topic(topic)
+            mq.topic(topic).delete()
 
     def test_a_topic_made_anew_takes_what_is_published(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
             mq.publish(topic, b"old", timeout=PATIENCE_S)
-            admin.admin.delete_topic(topic)
+            admin.topic(topic).delete()
             admin.create_topic(topic)
             assert mq.publish(topic, b"new", timeout=PATIENCE_S).offset == 0
             assert mq.fetch(topic, "g").values() == [b"new"]
@@ -369,7 +369,7 @@ class TestTopics:
     def test_a_topic_that_is_gone_is_said(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
             mq.publish(topic, b"old", timeout=PATIENCE_S)
-            admin.admin.delete_topic(topic)
+            admin.topic(topic).delete()
             with pytest.raises(UnknownTopic):
                 mq.publish(topic, b"new", timeout=PATIENCE_S)
 
@@ -451,7 +451,7 @@ class TestFaults:
                     break
             assert seen[:500] == list(range(500))
             mq.flush(PATIENCE_S)
-            assert mq.admin.groups(topic)[0].cursor == 1_000
+            assert mq.topic(topic).groups()[0].cursor == 1_000
 
     def test_a_reader_goes_on_where_it_was(self, make_node: Callable[..., RunningNode], topic: str) -> None:
         node = make_node().start()

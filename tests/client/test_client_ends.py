@@ -351,7 +351,7 @@ def test_what_other_tasks_publish_during_a_close_is_stored_or_refused(broker: te
             published = asyncio.run(main())
             stored = list(reader.consume("aclosing", start="first", stop_at_end=True))
             assert len(stored) == published
-            reader.admin.delete_topic("aclosing")
+            reader.topic("aclosing").delete()
 
 
 def test_who_closes_with_a_flush_hears_that_somebody_closed_without() -> None:
@@ -494,7 +494,7 @@ def test_an_ack_after_the_close_is_refused(broker: testing.Broker) -> None:
 def test_what_a_waiter_meets_is_its_own(broker: testing.Broker, mq: Client) -> None:
     """Replies cannot be read here: the topic that they would come from is virtual."""
     mq.create_topic("real")
-    mq.admin.bind_topic("_replies", ["real"])
+    mq.topic("_replies").bind(["real"])
     mq.create_topic("x")
     mq.fetch("x", "desk", n=1, wait="10ms")  # somebody is there who might answer
 

@@ -47,6 +47,16 @@ def test_one_that_was_closed_before_it_was_used_connects(broker: testing.Broker)
         mq.publish("unused", b"x")
 
 
+def test_operators_ask_by_the_session_in_use(broker: testing.Broker) -> None:
+    mq = connect(broker.endpoint)
+    mq.create_topic("asked", if_not_exists=True)
+    topic, admin = mq.topic("asked"), mq.admin
+    for _ in range(2):
+        with mq:
+            assert topic.describe().name == "asked"
+            assert admin.status().led > 0
+
+
 def test_what_is_left_of_an_earlier_life_fails(broker: testing.Broker) -> None:
     """In the new session the same numbers name other records."""
     mq = connect(broker.endpoint)
@@ -68,7 +78,7 @@ def test_what_is_left_of_an_earlier_life_fails(broker: testing.Broker) -> None:
         with pytest.raises(ClientClosed):
             next(loop)
         mq.flush()
-        assert {group.group: group.acked for group in mq.admin.groups("left")} == {"g": 0, "h": 0}
+        assert {group.group: group.acked for group in mq.topic("left").groups()} == {"g": 0, "h": 0}
 
 
 def test_a_spool_is_used_again(broker: testing.Broker, tmp_path: Path) -> None:

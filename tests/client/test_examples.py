@@ -181,7 +181,7 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
                 until(lambda goal=goal: applied(database) >= goal, what=f"{goal} transfers")
                 assert running.poll() is None, f"it ended by itself after {applied(database)} transfers"
                 running.send_signal(signal.SIGSTOP)
-                assert sum(row.in_flight for row in mq.admin.groups("transfers")) > 0, "it holds nothing"
+                assert sum(row.in_flight for row in mq.topic("transfers").groups()) > 0, "it holds nothing"
             finally:
                 running.send_signal(signal.SIGKILL)
                 running.wait()
@@ -190,7 +190,7 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
             subprocess.run(
                 line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL, check=True
             )
-            return sum(row.acked for row in mq.admin.groups("transfers")) == TRANSFERS + 3
+            return sum(row.acked for row in mq.topic("transfers").groups()) == TRANSFERS + 3
 
         until(acked, what="what the killed ones held has come again")
     with closing(sqlite3.connect(database)) as db:

@@ -35,9 +35,9 @@ def test_each_that_failed_comes_again_as_itself(node: RunningNode) -> None:
             (1, 2): len(range(0, RECORDS, FAILING)) - len(range(0, RECORDS, 3 * FAILING)),
             (1, 2, 3): len(range(0, RECORDS, 3 * FAILING)),
         }
-        (group,) = mq.admin.groups("again")
+        (group,) = mq.topic("again").groups()
         assert (group.acked, group.retrying, group.in_flight, group.unaccounted) == (RECORDS, 0, 0, 0)
         for offset in (0, 1, 6, 7, 14, 21, 295, 299):
-            ended = [step.reason for step in mq.admin.trace("again", 0, offset) if step.what == "failed"]
+            ended = [step.reason for step in mq.record("again", 0, offset).trace() if step.what == "failed"]
             assert ended == [f"attempt {n}" for n in range(1, len(came[offset]))]
-            assert [each.state for each in mq.why("again", 0, offset).standings] == ["acked"]
+            assert [each.state for each in mq.record("again", 0, offset).why().standings] == ["acked"]

@@ -27,9 +27,9 @@ def test_an_ack_that_was_waited_for_is_stored(broker: testing.Broker) -> None:
         mq.publish_many("orders", [b"%d" % number for number in range(10)])
         batch = mq.fetcher("orders", group="billing").fetch(10)
         mq.ack([batch[1], batch[3]])
-        assert mq.admin.groups("orders")[0].acked == 2
+        assert mq.topic("orders").groups()[0].acked == 2
         mq.ack(batch)
-        assert mq.admin.groups("orders")[0].acked == 10
+        assert mq.topic("orders").groups()[0].acked == 10
         mq.ack(batch)
 
 
@@ -43,7 +43,7 @@ def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
         with pytest.raises(LeaseLost):
             mq.ack([first, second])
         assert (first.lost, second.lost) == (True, False)
-        assert mq.admin.groups("orders")[0].acked == 1
+        assert mq.topic("orders").groups()[0].acked == 1
 
 
 def test_no_wait_is_as_long_as_no_number(broker: testing.Broker) -> None:
@@ -67,7 +67,7 @@ def test_an_ack_that_was_refused_is_told(broker: testing.Broker) -> None:
     with broker.connect() as mq:
         mq.publish_many("orders", [b"one", b"two"])
         batch = mq.fetcher("orders", group="billing").fetch(2)
-        mq.admin.delete_topic("orders")
+        mq.topic("orders").delete()
         with pytest.raises(NoSubscription):
             mq.ack(batch)
 
@@ -95,7 +95,7 @@ def test_who_does_not_fetch_ahead_holds_what_it_was_given_and_no_more(broker: te
         fetcher = mq.fetcher("orders", group="billing", ahead=False)
         for count in range(1, 11):
             assert len(fetcher.fetch(2)) == 2
-            assert mq.admin.groups("orders")[0].in_flight == 2 * count
+            assert mq.topic("orders").groups()[0].in_flight == 2 * count
         assert len(other.fetch("orders", group="billing", n=100, wait=10)) == 80
 
 
@@ -109,12 +109,12 @@ def test_who_knows_a_delivery_can_ack_it(broker: testing.Broker) -> None:
             messages += fetcher.fetch(6)
         found = [Delivery(each.topic_id, each.partition, each.offset, each.attempt) for each in messages]
         wrong = [found[0]._replace(topic_id=99), found[0]._replace(partition=9), found[0]._replace(offset=9)]
-        assert other.admin.ack_delivered("orders", "billing", [*found[:4], *wrong]) == set(wrong)
+        assert other.group("orders", "billing").ack_delivered([*found[:4], *wrong]) == set(wrong)
         messages[4].nack(0)
         (taken,) = other.fetch("orders", group="billing", n=1, wait=10)
         assert (taken.partition, taken.offset) == (messages[4].partition, messages[4].offset)
-        assert other.admin.ack_delivered("orders", "billing", found) == {found[4]}
-        assert sum(group.acked for group in mq.admin.groups("orders")) == 5
+        assert other.group("orders", "billing").ack_delivered(found) == {found[4]}
+        assert sum(group.acked for group in mq.topic("orders").groups()) == 5
 
 
 def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> None:
@@ -139,7 +139,7 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
             await asyncio.gather(*(receipt.result(5) for receipt in receipts))
             batch = await mq.fetch("orders", group="billing", n=200)
             await mq.ack(batch)
-            return (await mq.admin.groups("orders"))[0].acked
+            return (await mq.topic("orders").groups())[0].acked
 
     assert uvloop.run(whole()) == 200
 
@@ -197,12 +197,12 @@ def test_a_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
             with pytest.raises(BadRequest, match="was given to another client"):
                 other.ack_soon(done)
         other.flush(5)
-        assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [0, 0]
+        assert [mq.topic(topic).groups()[0].acked for topic in ("orders", "bills")] == [0, 0]
         mq.ack_soon(orders)
         other.ack_soon(list(bills))
         mq.flush(5)
         other.flush(5)
-        assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [2, 2]
+        assert [mq.topic(topic).groups()[0].acked for topic in ("orders", "bills")] == [2, 2]
 
 
 def test_an_asyncio_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
@@ -231,7 +231,7 @@ def test_a_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) ->
         with pytest.raises(UnknownTopic):
             mq.fetch("bills", "g")
         assert not mq.fetch("bills", "g", create=True, wait=0)
-        mq.admin.delete_topic("bills")
+        mq.topic("bills").delete()
         mq.publish("bills", b"two")
         try:
             values = mq.fetch("bills", "g", wait=10).values()
@@ -245,7 +245,7 @@ def test_nothing_stays_of_fetches_from_topics_that_were_removed(broker: testing.
         for number in range(20):
             mq.publish(f"orders{number}", b"one")
             assert mq.fetch(f"orders{number}", "g", wait=10).values() == [b"one"]
-            mq.admin.delete_topic(f"orders{number}")
+            mq.topic(f"orders{number}").delete()
         assert len(mq._fetchers) < 5, "the last ones may not have heard of it"
 
 

@@ -57,7 +57,7 @@ def test_a_close_raises_for_acks_that_are_not_stored(broker: testing.Broker) -> 
         mq.close()
     mq.close()
     with broker.connect() as other:
-        assert other.admin.groups("closed")[0].acked == 2
+        assert other.topic("closed").groups()[0].acked == 2
 
 
 def test_who_waited_for_the_ack_itself_hears_it_once(broker: testing.Broker) -> None:

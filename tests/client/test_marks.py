@@ -83,7 +83,7 @@ def test_a_close_ends_while_others_ack_and_ask(broker: testing.Broker) -> None:
     mq = broker.connect()
     left = acking_on(mq, mq.fetch("many", "close", n=MANY, wait=PATIENCE_S))
     pending = mq.post("closed", b"x")
-    with going_on(lambda: mq.admin.groups("many")):
+    with going_on(lambda: mq.topic("many").groups()):
         mq.close()
     assert left
     assert pending.result().offset == 0
@@ -94,7 +94,7 @@ def test_what_was_acked_before_a_flush_is_stored(broker: testing.Broker) -> None
         mq.publish_many("stored", [b"x"] * 10, timeout=PATIENCE_S)
         mq.ack_soon(mq.fetch("stored", "g", n=10, wait=PATIENCE_S))
         mq.flush(PATIENCE_S)
-        assert [each.acked for each in other.admin.groups("stored")] == [10]
+        assert [each.acked for each in other.topic("stored").groups()] == [10]
 
 
 def test_a_run_ends_while_others_publish(broker: testing.Broker) -> None:

@@ -4,6 +4,7 @@ letters."""
 import asyncio
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def drain(mq: Client, topic: str, group: str = "g") -> list[bytes]:
 
 
 def state(mq: Client, topic: str, offset: int, group: str = "g") -> str:
-    (standing,) = mq.why(topic, 0, offset, group=group).standings
+    (standing,) = mq.record(topic, 0, offset).why(group=group).standings
     return standing.state
 
 
@@ -42,24 +43,24 @@ def bury(mq: Client, topic: str, *values: bytes, group: str = "g") -> None:
 class TestExplain:
     def test_the_life_of_a_record(self, mq: Client, topic: str) -> None:
         receipt = mq.publish(topic, b"v", delay="1h", id="i", timeout=PATIENCE_S)
-        named = [{"ref": receipt.ref}, {"topic": topic, "id": "i"}]
-        assert {mq.why(**how).standings[0].state for how in named} == {"scheduled"}  # type: ignore[arg-type]
-        mq.reschedule(ref=receipt.ref, delay=0)
+        named = [{"name": receipt.ref}, {"name": topic, "id": "i"}]
+        assert {mq.record(**how).why().standings[0].state for how in named} == {"scheduled"}  # type: ignore[arg-type]
+        mq.record(receipt.ref).reschedule(delay=0)
         (msg,) = mq.fetch(topic, "g", wait=PATIENCE_S)
         assert state(mq, topic, 0) == "in_flight"
         msg.ack_soon()
         mq.flush(PATIENCE_S)
-        found = mq.why(topic, 0, 0, group="g")
+        found = mq.record(topic, 0, 0).why(group="g")
         assert (found.ref.offset, found.standings[0].state, found.standings[0].group) == (0, "acked", "g")
         assert found.standings[0].consumer
         assert found.standings[0].because
-        for how in ({"topic": topic, "partition": 0, "offset": 0}, *named):
-            assert [step.what for step in mq.admin.trace(**how)][-2:] == ["due", "acked"]  # type: ignore[arg-type]
+        for how in ({"name": topic, "partition": 0, "offset": 0}, *named):
+            assert [step.what for step in mq.record(**how).trace()][-2:] == ["due", "acked"]  # type: ignore[arg-type]
 
     def test_the_commands_that_it_names_can_be_pasted(self, mq: Client, topic: str) -> None:
         mq.publish(topic, b"v", timeout=PATIENCE_S)
         drain(mq, topic)
-        (standing,) = mq.why(topic, 0, 0, group="g").standings
+        (standing,) = mq.record(topic, 0, 0).why(group="g").standings
         assert standing.next == f"gossipq msg requeue {topic}/0/0 --group g"
 
     def test_why_a_group_stands_still(self, mq: Client, topic: str) -> None:
@@ -67,8 +68,8 @@ class TestExplain:
         mq.publish_many(topic, [b"v"] * 9, keys=[b"%d" % at for at in range(9)], timeout=PATIENCE_S)
         drain(mq, topic, topic)
         mq.publish(topic, b"w", partition=1, timeout=PATIENCE_S)
-        mq.admin.pause(topic, topic)
-        rows = mq.admin.why_group(topic, topic)
+        mq.group(topic, topic).pause()
+        rows = mq.group(topic, topic).why()
         assert [row.partition for row in rows] == [0, 1, 2]
         assert rows[1].state == "paused"
         assert "resume" in rows[1].next
@@ -78,7 +79,7 @@ class TestExplain:
         receipt = mq.publish(
             topic, "café", key="k", headers={"h": "1"}, route="eu.fr", id="i", delay="1h", timeout=PATIENCE_S
         )
-        for shown in (mq.admin.show(ref=receipt.ref), mq.admin.show(topic, id="i")):
+        for shown in (mq.record(receipt.ref).show(), mq.record(topic, id="i").show()):
             assert (shown.value, shown.key, shown.headers, shown.route) == (
                 "café".encode(),
                 b"k",
@@ -96,24 +97,26 @@ class TestExplain:
 
     def test_one_of_many(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"%d" % at for at in range(1_000)], timeout=PATIENCE_S)
-        assert mq.admin.show(topic, 0, 617).value == b"617"
+        assert mq.record(topic, 0, 617).show().value == b"617"
 
     def test_an_id_with_a_key_is_found_where_the_key_put_it(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=4)
         receipts = [
             mq.publish(topic, b"v", key=b"%d" % at, id=b"i%d" % at, timeout=PATIENCE_S) for at in range(6)
         ]
-        assert [mq.admin.show(topic, id=b"i%d" % at).ref for at in range(6)] == [
+        assert [mq.record(topic, id=b"i%d" % at).show().ref for at in range(6)] == [
             receipt.ref for receipt in receipts
         ]
 
     @pytest.mark.parametrize("ask", ["why", "trace", "show", "cancel"])
     def test_what_is_not_there(self, mq: Client, topic: str, ask: str) -> None:
-        verb = getattr(mq if ask in ("why", "cancel") else mq.admin, ask)
+        def verb(*where: Any, **how: Any) -> None:
+            getattr(mq.record(*where, **how), ask)()
+
         with pytest.raises(UnknownTopic, match=topic):
             verb(topic, 0, 0)
         mq.publish(topic, b"v", timeout=PATIENCE_S)
-        for how in ({"topic": topic, "id": "nothere"}, {"ref": f"{topic}/0/@99.0"}, {"ref": f"{topic}/0/5"}):
+        for how in ({"name": topic, "id": "nothere"}, {"name": f"{topic}/0/@99.0"}, {"name": f"{topic}/0/5"}):
             with pytest.raises(UnknownRecord):
                 verb(**how)
         with pytest.raises(BadRequest, match="partitions 0 to 0, not 1"):
@@ -128,28 +131,28 @@ class TestMendOne:
         scheduled = mq.publish(topic, b"never", delay="1h", timeout=PATIENCE_S)
         kept = mq.publish(topic, b"kept", timeout=PATIENCE_S)
         ready = mq.publish(topic, b"neither", timeout=PATIENCE_S)
-        assert mq.cancel(ref=scheduled.ref, reason="too late") == scheduled.ref
-        assert mq.cancel(ref=ready.ref) == ready.ref
+        assert mq.record(scheduled.ref).cancel(reason="too late") == scheduled.ref
+        assert mq.record(ready.ref).cancel() == ready.ref
         mq.advance("2h")
         assert drain(mq, topic) == [b"kept"]
-        assert mq.why(ref=scheduled.ref).standings[0].state == "voided"
+        assert mq.record(scheduled.ref).why().standings[0].state == "voided"
         for ref in (scheduled.ref, ready.ref, kept.ref):
             with pytest.raises(WrongState):
-                mq.cancel(ref=ref)
+                mq.record(ref).cancel()
 
     def test_what_a_consumer_holds_is_not_cancelled(self, mq: Client, topic: str) -> None:
         mq.publish(topic, b"v", timeout=PATIENCE_S)
         (msg,) = mq.fetch(topic, "g", wait=PATIENCE_S)
         with pytest.raises(WrongState, match="in flight to") as refused:
-            mq.cancel(topic, 0, 0)
+            mq.record(topic, 0, 0).cancel()
         assert refused.value.hint
         msg.ack_soon()
 
     def test_reschedule(self, mq: Client, topic: str) -> None:
         first = mq.publish(topic, b"first", delay="1h", timeout=PATIENCE_S)
         second = mq.publish(topic, b"second", delay="1h", timeout=PATIENCE_S)
-        mq.reschedule(ref=second.ref, delay="50ms")
-        mq.reschedule(ref=first.ref, at=datetime.now(UTC).timestamp() + 0.3)
+        mq.record(second.ref).reschedule(delay="50ms")
+        mq.record(first.ref).reschedule(at=datetime.now(UTC).timestamp() + 0.3)
         got = []
         for msg in mq.consume(topic, "g"):
             with msg:
@@ -158,38 +161,38 @@ class TestMendOne:
                 break
         assert got == [b"second", b"first"]
         with pytest.raises(WrongState):
-            mq.reschedule(ref=first.ref, delay=1)
+            mq.record(first.ref).reschedule(delay=1)
         for wrong in ({}, {"delay": -1}, {"delay": 1, "at": 5}):
             with pytest.raises(BadRequest):
-                mq.reschedule(ref=first.ref, **wrong)  # type: ignore[arg-type]
+                mq.record(first.ref).reschedule(**wrong)  # type: ignore[arg-type]
 
     def test_requeue(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"0", b"1", b"2"], timeout=PATIENCE_S)
         drain(mq, topic)
-        assert mq.admin.requeue(topic, 0, 1, group="g") == f"{topic}/0/1"
+        assert mq.record(topic, 0, 1).requeue(group="g") == f"{topic}/0/1"
         assert drain(mq, topic) == [b"1"]
         with pytest.raises(BadRequest):
-            mq.admin.requeue(topic, 0, 1, group="other")
+            mq.record(topic, 0, 1).requeue(group="other")
 
     def test_edit(self, mq: Client, topic: str) -> None:
         old = mq.publish(topic, b"old", key="k", headers={"a": "b"}, route="eu", id="i", timeout=PATIENCE_S)
-        new = mq.admin.edit(ref=old.ref, value=b"new")
+        new = mq.record(old.ref).edit(value=b"new")
         assert (new.offset, new.duplicate) == (1, False)
-        shown = mq.admin.show(ref=new.ref)
+        shown = mq.record(new.ref).show()
         assert (shown.value, shown.key, shown.headers, shown.route) == (b"new", b"k", {"a": "b"}, "eu")
         assert drain(mq, topic) == [b"new"]
         assert state(mq, topic, 0) == "voided"
-        assert any(old.ref in line for line in mq.why(ref=new.ref).lines)
+        assert any(old.ref in line for line in mq.record(new.ref).why().lines)
         with pytest.raises(WrongState):
-            mq.admin.edit(ref=old.ref, value=b"again")
+            mq.record(old.ref).edit(value=b"again")
         with pytest.raises(BadRequest, match="nothing to edit"):
-            mq.admin.edit(ref=new.ref)
+            mq.record(new.ref).edit()
 
     def test_an_edited_record_stays_scheduled(self, mq: Client, topic: str) -> None:
         old = mq.publish(topic, b"old", delay="2s", attempts_max=3, timeout=PATIENCE_S)
-        new = mq.admin.edit(ref=old.ref, headers={"x": "y"})
+        new = mq.record(old.ref).edit(headers={"x": "y"})
         assert new.offset == -1
-        assert mq.admin.show(ref=new.ref).value == b"old"
+        assert mq.record(new.ref).show().value == b"old"
         (msg,) = mq.fetch(topic, "g", wait=PATIENCE_S)
         assert (msg.value, msg.headers) == (b"old", {"x": "y"})
         msg.ack_soon()
@@ -203,7 +206,7 @@ class TestDeadLetters:
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.nack(reason="no luck")
         mq.flush(PATIENCE_S)
-        (letter,) = mq.admin.dead_letters(topic, "g")
+        (letter,) = mq.dead(topic, "g").letters()
         assert (letter.value, letter.key, letter.headers, letter.route, letter.id) == (
             b"v",
             b"k",
@@ -215,82 +218,80 @@ class TestDeadLetters:
         assert (letter.ref, letter.count) == (f"{topic}/0/0", 1)
         assert abs(letter.time_ms / 1000 - time.time()) < 60
         assert state(mq, topic, 0) == "dead"
-        assert mq.admin.show(topic, 0, 0).value == b"v"
+        assert mq.record(topic, 0, 0).show().value == b"v"
 
     def test_more_than_a_page(self, mq: Client, topic: str) -> None:
         values = [b"%d" % at for at in range(250)]
         bury(mq, topic, *values)
-        assert [letter.value for letter in mq.admin.dead_letters(topic)] == values
-        assert [letter.offset for letter in mq.admin.dead_letters(topic, "g", start=240)] == list(
-            range(240, 250)
-        )
-        assert sum(letter.count for letter in mq.admin.dead_letters(topic, values=False)) == 250
-        assert list(mq.admin.dead_letters(topic, "other")) == []
+        assert [letter.value for letter in mq.dead(topic).letters()] == values
+        assert [letter.offset for letter in mq.dead(topic, "g").letters(start=240)] == list(range(240, 250))
+        assert sum(letter.count for letter in mq.dead(topic).letters(values=False)) == 250
+        assert list(mq.dead(topic, "other").letters()) == []
 
     def test_replay_and_purge(self, mq: Client, topic: str) -> None:
         bury(mq, topic, b"0", b"1", b"2", b"3")
-        assert mq.admin.replay_dead(topic, "g", dry_run=True) == 4
-        assert mq.admin.purge_dead(topic, "g", [(0, 1, 3)], dry_run=True) == 2
-        assert mq.admin.replay_dead(topic, "g", [(0, 0, 1), (0, 2, 3)]) == 2
+        assert mq.dead(topic, "g").replay(dry_run=True) == 4
+        assert mq.dead(topic, "g").purge([(0, 1, 3)], dry_run=True) == 2
+        assert mq.dead(topic, "g").replay([(0, 0, 1), (0, 2, 3)]) == 2
         assert drain(mq, topic) == [b"0", b"2"]
-        assert mq.admin.purge_dead(topic, "g") == 2
-        assert list(mq.admin.dead_letters(topic)) == []
-        assert mq.admin.replay_dead(topic, "g") == mq.admin.purge_dead(topic, "g") == 0
-        (row,) = mq.admin.groups(topic)
+        assert mq.dead(topic, "g").purge() == 2
+        assert list(mq.dead(topic).letters()) == []
+        assert mq.dead(topic, "g").replay() == mq.dead(topic, "g").purge() == 0
+        (row,) = mq.topic(topic).groups()
         assert (row.acked, row.voided, row.dead) == (2, 2, 0)
 
     def test_replay_to_another_topic(self, mq: Client, topic: str) -> None:
         target = mq.create_topic(f"{topic}.again", partitions=2).name
         bury(mq, topic, *(b"%d" % at for at in range(150)))
-        assert mq.admin.replay_dead(topic, "g", [(0, 10, 20)], to=target) == 10
-        assert mq.admin.replay_dead(topic, "g", to=target, dry_run=True) == 140
-        assert mq.admin.replay_dead(topic, "g", to=target) == 140
+        assert mq.dead(topic, "g").replay([(0, 10, 20)], to=target) == 10
+        assert mq.dead(topic, "g").replay(to=target, dry_run=True) == 140
+        assert mq.dead(topic, "g").replay(to=target) == 140
         assert sorted(map(int, drain(mq, target))) == list(range(150))
-        assert list(mq.admin.dead_letters(topic)) == []
+        assert list(mq.dead(topic).letters()) == []
 
     def test_a_replay_into_a_deleted_topic_loses_nothing(self, mq: Client, topic: str) -> None:
         mq.create_topic(f"{topic}.gone")
         mq.publish(f"{topic}.gone", b"v", timeout=PATIENCE_S)
-        mq.admin.delete_topic(f"{topic}.gone")
+        mq.topic(f"{topic}.gone").delete()
         bury(mq, topic, b"0")
         with pytest.raises(UnknownTopic, match="gone"):
-            mq.admin.replay_dead(topic, "g", to=f"{topic}.gone")
-        assert len(list(mq.admin.dead_letters(topic, "g"))) == 1
+            mq.dead(topic, "g").replay(to=f"{topic}.gone")
+        assert len(list(mq.dead(topic, "g").letters())) == 1
 
     def test_what_is_refused(self, mq: Client, topic: str) -> None:
         bury(mq, topic, b"0")
         for ranges in ([(0, 1, 1)], [(1, 0, 1)], [(0, -1, 5)]):
             with pytest.raises(BadRequest):
-                mq.admin.purge_dead(topic, "g", ranges)
+                mq.dead(topic, "g").purge(ranges)
         for group in ("", "nothere"):
             with pytest.raises(BadRequest, match="group"):
-                mq.admin.purge_dead(topic, group)
+                mq.dead(topic, group).purge()
         with pytest.raises(UnknownTopic):
-            list(mq.admin.dead_letters(f"{topic}.nothere"))
+            list(mq.dead(f"{topic}.nothere").letters())
 
 
 class TestGroups:
     def test_pause_and_resume(self, mq: Client, topic: str) -> None:
         mq.publish(topic, b"before", timeout=PATIENCE_S)
         assert drain(mq, topic, topic) == [b"before"]
-        mq.admin.pause(topic, topic)
+        mq.group(topic, topic).pause()
         mq.publish(topic, b"v", timeout=PATIENCE_S)
         assert not mq.fetch(topic, topic, wait=0.3)
-        assert [row.paused for row in mq.admin.groups(topic)] == [True]
-        mq.admin.resume(topic, topic)
+        assert [row.paused for row in mq.topic(topic).groups()] == [True]
+        mq.group(topic, topic).resume()
         assert mq.fetch(topic, topic, wait=PATIENCE_S).values() == [b"v"]
 
     def test_set_group(self, mq: Client, topic: str) -> None:
         mq.publish(topic, b"v", timeout=PATIENCE_S)
         drain(mq, topic, topic)
-        mq.admin.set_group(topic, topic, attempts_max=1, backoff=["1s", "2s"], lease="9s")
+        mq.group(topic, topic).configure(attempts_max=1, backoff=["1s", "2s"], lease="9s")
         mq.publish(topic, b"v", timeout=PATIENCE_S)
-        line = " ".join(mq.why(topic, 0, 1, group=topic).lines)
+        line = " ".join(mq.record(topic, 0, 1).why(group=topic).lines)
         assert "lease 9 s (group), dead after 1 failure (group), pauses 1 s, 2 s (group)" in line
         with pytest.raises(BadRequest, match="nothere"):
-            mq.admin.set_group(topic, "nothere", attempts_max=1)
+            mq.group(topic, "nothere").configure(attempts_max=1)
         with pytest.raises(BadRequest, match="attempts_max"):
-            mq.admin.set_group(topic, topic, attempts_max=0)
+            mq.group(topic, topic).configure(attempts_max=0)
 
 
 class TestFind:
@@ -341,34 +342,34 @@ def test_asyncio_says_the_same(shared_node: RunningNode, topic: str) -> None:
     async def work() -> None:
         async with aio_connect(shared_node.endpoint) as mq:
             receipt = await mq.publish(topic, b"v", delay="1h", id="i")
-            assert (await mq.why(ref=receipt.ref)).standings[0].state == "scheduled"
-            assert await mq.reschedule(topic, id="i", delay=0) == receipt.ref
+            assert (await mq.record(receipt.ref).why()).standings[0].state == "scheduled"
+            assert await mq.record(topic, id="i").reschedule(delay=0) == receipt.ref
             with pytest.raises(BadRequest):
-                await mq.reschedule(topic, id="i")
+                await mq.record(topic, id="i").reschedule()
             async for msg in mq.consume(topic, topic):
                 await msg.nack(delay="1h", reason="no luck")
                 break
             await mq.flush(PATIENCE_S)
-            assert (await mq.admin.trace(topic, 0, 0))[-1].what == "failed"
-            assert (await mq.admin.why_group(topic, topic))[0].state
-            await mq.admin.set_group(topic, topic, attempts_max=1)
-            assert await mq.admin.requeue(topic, 0, 0, group=topic) == f"{topic}/0/0"
+            assert (await mq.record(topic, 0, 0).trace())[-1].what == "failed"
+            assert (await mq.group(topic, topic).why())[0].state
+            await mq.group(topic, topic).configure(attempts_max=1)
+            assert await mq.record(topic, 0, 0).requeue(group=topic) == f"{topic}/0/0"
             async for msg in mq.consume(topic, topic):
                 await msg.nack(reason="no luck")
                 break
             await mq.flush(PATIENCE_S)
-            assert [letter.value async for letter in mq.admin.dead_letters(topic, topic)] == [b"v"]
+            assert [letter.value async for letter in mq.dead(topic, topic).letters()] == [b"v"]
             target = (await mq.create_topic(f"{topic}.again")).name
-            assert await mq.admin.replay_dead(topic, topic, dry_run=True) == 1
-            assert await mq.admin.replay_dead(topic, topic, to=target) == 1
-            assert await mq.admin.purge_dead(topic, topic) == 0
-            assert (await mq.admin.show(target, 0, 0)).value == b"v"
-            edited = await mq.admin.edit(target, 0, 0, value="w")
+            assert await mq.dead(topic, topic).replay(dry_run=True) == 1
+            assert await mq.dead(topic, topic).replay(to=target) == 1
+            assert await mq.dead(topic, topic).purge() == 0
+            assert (await mq.record(target, 0, 0).show()).value == b"v"
+            edited = await mq.record(target, 0, 0).edit(value="w")
             assert [msg.value async for msg in mq.admin.find(target, contains="w", limit=1)] == [b"w"]
-            await mq.cancel(ref=edited.ref)
-            await mq.admin.pause(topic, topic)
-            await mq.admin.resume(topic, topic)
+            await mq.record(edited.ref).cancel()
+            await mq.group(topic, topic).pause()
+            await mq.group(topic, topic).resume()
             with pytest.raises(UnknownTopic):
-                await mq.why(f"{topic}.nothere", 0, 0)
+                await mq.record(f"{topic}.nothere", 0, 0).why()
 
     asyncio.run(work())

@@ -30,13 +30,25 @@ def work(mq: Client, topic: str, count: int, group: str = "g") -> None:
 
 def test_a_topic_is_changed(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=4, attempts_max=3)
-    info = mq.admin.set_topic(topic, alarm_lag=50, retention="1d")
+    info = mq.topic(topic).configure(alarm_lag=50, retention="1d")
     assert (info.config.alarm_lag, info.config.retention_ms, info.config.attempts_max) == (50, 86_400_000, 3)
     assert mq.topics(topic) == [info]
-    with pytest.raises(UnknownTopic):
-        mq.admin.set_topic(f"{topic}-no", alarm_lag=1)
+    assert mq.topic(topic).describe() == info
+    for verb in (lambda it: it.configure(alarm_lag=1), lambda it: it.describe()):
+        with pytest.raises(UnknownTopic):
+            verb(mq.topic(f"{topic}-no"))
     with pytest.raises(BadRequest, match="beside is chosen when a topic is made"):
-        mq.admin.set_topic(topic, beside="other")
+        mq.topic(topic).configure(beside="other")
+
+
+def test_a_group_has_a_lag(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, partitions=2)
+    for number in range(10):
+        mq.publish(topic, b"x", key=b"%d" % number, timeout=PATIENCE_S)
+    assert mq.group(topic, "g").lag() == 0, "a group that does not exist"
+    work(mq, topic, 4)
+    assert mq.group(topic, "g").lag() == 6
+    assert {row.group for row in mq.group(topic, "g").counters()} == {"g"}
 
 
 def test_a_topic_is_purged_over_all_its_partitions(mq: Client, topic: str) -> None:
@@ -45,14 +57,14 @@ def test_a_topic_is_purged_over_all_its_partitions(mq: Client, topic: str) -> No
         mq.post(topic, b"x", key=b"%d" % number)
     mq.publish(topic, b"later", delay="1h", timeout=PATIENCE_S)
     mq.flush(PATIENCE_S)
-    assert mq.admin.purge_topic(topic, dry_run=True) == 30
-    first = mq.admin.purge_topic(topic, partition=0)
+    assert mq.topic(topic).purge(dry_run=True) == 30
+    first = mq.topic(topic).purge(partition=0)
     assert 0 < first < 30
-    assert mq.admin.purge_topic(topic) == 30 - first
+    assert mq.topic(topic).purge() == 30 - first
     assert sum(row.next - row.first for row in mq.admin.stats([topic]).partitions) == 0
     assert sum(row.scheduled for row in mq.admin.stats([topic]).partitions) == 1
     with pytest.raises(BadRequest):
-        mq.admin.purge_topic(topic, partition=3)
+        mq.topic(topic).purge(partition=3)
 
 
 def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> None:
@@ -61,16 +73,16 @@ def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> 
         mq.post(topic, b"x", key=b"%d" % number)
     mq.flush(PATIENCE_S)
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 40
-    back = mq.admin.seek_group(topic, "g", "first", dry_run=True)
+    back = mq.group(topic, "g").seek("first", dry_run=True)
     assert [partition_of(row.partition) for row in back] == [0, 1, 2, 3]
     assert sum(row.again for row in back) == 40
-    assert mq.admin.seek_group(topic, "g", "first") == back
-    assert sum(row.ready for row in mq.admin.groups(topic)) == 40
-    ahead = mq.admin.seek_group(topic, "g", "new")
+    assert mq.group(topic, "g").seek("first") == back
+    assert sum(row.ready for row in mq.topic(topic).groups()) == 40
+    ahead = mq.group(topic, "g").seek("new")
     assert sum(row.skipped for row in ahead) == 40
     assert list(mq.consume(topic, "g", stop_at_end=True)) == []
-    assert sum(row.ready for row in mq.admin.groups(topic)) == 0
-    mq.admin.seek_group(topic, "g", "-1h")
+    assert sum(row.ready for row in mq.topic(topic).groups()) == 0
+    mq.group(topic, "g").seek("-1h")
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 40
 
 
@@ -81,11 +93,11 @@ def test_a_group_that_has_not_been_everywhere_is_moved_everywhere(mq: Client, to
     mq.flush(PATIENCE_S)
     work(mq, topic, 1)
     until(
-        lambda: not any(row.consumers for row in mq.admin.groups(topic))
+        lambda: not any(row.consumers for row in mq.topic(topic).groups())
     )  # each shard hears of the end by itself
-    known = {partition_of(row.partition) for row in mq.admin.groups(topic)}
-    assert len(mq.admin.seek_group(topic, "g", "new")) == 8
-    assert {partition_of(row.partition) for row in mq.admin.groups(topic)} == set(range(8)) >= known
+    known = {partition_of(row.partition) for row in mq.topic(topic).groups()}
+    assert len(mq.group(topic, "g").seek("new")) == 8
+    assert {partition_of(row.partition) for row in mq.topic(topic).groups()} == set(range(8)) >= known
     assert list(mq.consume(topic, "g", stop_at_end=True)) == []
 
 
@@ -93,7 +105,7 @@ def test_a_group_in_use_stays_where_it_is(mq: Client, topic: str) -> None:
     mq.publish_many(topic, [b"x"] * 5, timeout=PATIENCE_S)
     loop = mq.consume(topic, "g")
     next(loop).ack_soon()
-    for verb in (lambda: mq.admin.seek_group(topic, "g", "first"), lambda: mq.admin.delete_group(topic, "g")):
+    for verb in (lambda: mq.group(topic, "g").seek("first"), lambda: mq.group(topic, "g").delete()):
         with pytest.raises(WrongState, match="group g has 1 consumer"):
             verb()
 
@@ -102,24 +114,24 @@ def test_a_group_is_removed(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=4)
     mq.publish(topic, b"x", timeout=PATIENCE_S)
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 1
-    assert mq.admin.delete_group(topic, "g") > 0
-    assert mq.admin.groups(topic) == []
+    assert mq.group(topic, "g").delete() > 0
+    assert mq.topic(topic).groups() == []
     with pytest.raises(BadRequest, match=f"no group g on {topic}"):
-        mq.admin.delete_group(topic, "g")
+        mq.group(topic, "g").delete()
     with pytest.raises(BadRequest, match=f"no group g on {topic}"):
-        mq.admin.group_policy(topic, "g")
+        mq.group(topic, "g").describe()
 
 
 def test_a_group_shows_what_rules_it(mq: Client, topic: str) -> None:
     mq.publish(topic, b"x", timeout=PATIENCE_S)
     loop = mq.consume(topic, "g", lease="9s")
     next(loop).ack_soon()
-    shown = mq.admin.group_policy(topic, "g")
+    shown = mq.group(topic, "g").describe()
     assert ("lease_ms", "9000", "group") in [tuple(row) for row in shown.policy]
     assert len(shown.consumers) == 1
-    mq.admin.set_group(topic, "g", alarm_lag=7)
-    assert mq.admin.group_policy(topic, "g").config.alarm_lag == 7
-    assert mq.admin.groups(topic)[0].alarm_lag == 7
+    mq.group(topic, "g").configure(alarm_lag=7)
+    assert mq.group(topic, "g").describe().config.alarm_lag == 7
+    assert mq.topic(topic).groups()[0].alarm_lag == 7
 
 
 def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: RunningNode, topic: str) -> None:
@@ -140,7 +152,7 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
         )
         assert mq.admin.kick(mine[0].session, for_ms=60_000) == len(mine)
         assert not [row for row in mq.admin.clients() if row.client == "ada"]
-        (row,) = mq.admin.groups(topic)
+        (row,) = mq.topic(topic).groups()
         assert (row.consumers, row.ready) == (0, 10), "what it held went back"
         assert held.offset == 0
         with pytest.raises(GossipqError) as turned_away:
@@ -170,14 +182,14 @@ def test_the_asyncio_twin_does_the_same(shared_node: RunningNode, topic: str) ->
     async def life() -> None:
         async with aio_connect(shared_node.endpoint) as mq:
             await mq.publish(topic, b"x")
-            assert (await mq.admin.set_topic(topic, alarm_lag=3)).config.alarm_lag == 3
+            assert (await mq.topic(topic).configure(alarm_lag=3)).config.alarm_lag == 3
             async for msg in mq.consume(topic, "g", stop_at_end=True):
                 msg.ack_soon()
             await mq.flush()
-            assert (await mq.admin.group_policy(topic, "g")).config.mode == "shared"
-            assert [row.again for row in await mq.admin.seek_group(topic, "g", "first")] == [1]
-            assert await mq.admin.delete_group(topic, "g") == 1
-            assert await mq.admin.purge_topic(topic) == 1
+            assert (await mq.group(topic, "g").describe()).config.mode == "shared"
+            assert [row.again for row in await mq.group(topic, "g").seek("first")] == [1]
+            assert await mq.group(topic, "g").delete() == 1
+            assert await mq.topic(topic).purge() == 1
             assert await mq.admin.alarms() == []
             assert {row.key for row in await mq.admin.running_config()} >= {"node.data"}
             assert any(row.session for row in await mq.admin.clients())
@@ -259,9 +271,9 @@ def test_a_purge_that_a_kill_cut_short_is_taken_up_again(make_node: Callable[...
     node.kill()
     node.start()
     with connect(node.endpoint) as mq:
-        assert mq.admin.purge_topic("orders", dry_run=True) == 1_500 - step.count
-        assert mq.admin.purge_topic("orders") == 1_500 - step.count
-        (row,) = mq.admin.groups("orders")
+        assert mq.topic("orders").purge(dry_run=True) == 1_500 - step.count
+        assert mq.topic("orders").purge() == 1_500 - step.count
+        (row,) = mq.topic("orders").groups()
         assert (row.acked, row.removed, row.ready, row.unaccounted) == (3, 1_497, 0, 0)
         mq.publish("orders", b"new", timeout=PATIENCE_S)
         assert [msg.value for msg in mq.consume("orders", "g", stop_at_end=True)] == [b"new"]
@@ -276,14 +288,14 @@ def test_what_was_changed_is_there_after_a_kill(make_node: Callable[..., Running
         )
         for group in ("moved", "gone"):
             assert len(list(mq.consume("orders", group, ack=False, stop_at_end=True))) == 40
-        mq.admin.set_topic("orders", alarm_lag=77)
-        mq.admin.seek_group("orders", "moved", "first")
-        mq.admin.delete_group("orders", "gone")
+        mq.topic("orders").configure(alarm_lag=77)
+        mq.group("orders", "moved").seek("first")
+        mq.group("orders", "gone").delete()
     node.kill()
     node.start()
     with connect(node.endpoint) as mq:
         assert mq.topics("orders")[0].config.alarm_lag == 77
-        rows = mq.admin.groups("orders")
+        rows = mq.topic("orders").groups()
         assert {row.group for row in rows} == {"moved"}
         assert [sum(row.ready for row in rows), sum(row.unaccounted for row in rows)] == [40, 0]
         assert {row.alarm_lag for row in rows} == {77}

@@ -61,9 +61,9 @@ def test_a_slow_consumer_keeps_what_it_holds_when_another_one_is_killed(node: Ru
                 theirs += [int(line) for line in other.stdout.read().split()]
                 other.wait()
             if len(seen) % 20 == 0:
-                held.append(sum(row.in_flight for row in mq.admin.groups("slow")))
+                held.append(sum(row.in_flight for row in mq.topic("slow").groups()))
             assert time.monotonic() < end
-        (group,) = [row for row in mq.admin.groups("slow") if row.group == "g"]
+        (group,) = [row for row in mq.topic("slow").groups() if row.group == "g"]
     again = sum(seen.values()) - len(seen)
     print(
         f"{len(seen):,} records of {RECORD_S * 1_000:g} ms each, {LEASE_S} s of lease, one killed after "

@@ -149,7 +149,7 @@ def test_a_step_is_awaited_once_and_settles_its_message(broker: testing.Broker) 
             with pytest.raises(GossipqError, match="pattern"):
                 await refused
             await mq.flush(PATIENCE_S)
-            assert (await mq.admin.groups("step.in"))[0].acked == 2
+            assert (await mq.topic("step.in").groups())[0].acked == 2
             again = (await mq.fetch("step.in", "g", n=1, wait=PATIENCE_S))[0]
             assert (again.value, again.attempt) == (b"2", 2), "a step that failed fails its message"
             again.ack_soon()
@@ -159,7 +159,7 @@ def test_a_step_is_awaited_once_and_settles_its_message(broker: testing.Broker) 
 
 def test_an_ack_is_stored_when_it_returns(broker: testing.Broker, mq: Client) -> None:
     def acked() -> int:
-        return mq.admin.groups("acked")[0].acked
+        return mq.topic("acked").groups()[0].acked
 
     async def main() -> None:
         async with aio.connect(broker.endpoint) as twin:

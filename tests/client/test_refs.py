@@ -72,13 +72,13 @@ def test_what_is_no_ref(wrong: str) -> None:
     assert "orders/0/17" in refused.value.hint
 
 
-def ask(topic: str = "", partition: Any = None, offset: Any = None, ref: str = "", id: Any = None) -> Address:
-    return address(topic, partition, offset, ref, id)
+def ask(name: str = "", partition: Any = None, offset: Any = None, id: Any = None) -> Address:
+    return address(name, partition, offset, id)
 
 
 def test_a_record_is_named_in_one_way() -> None:
     assert ask("orders", 1, 17) == Address("orders", 1, 17)
-    assert ask(ref="orders/1/17") == Address("orders", 1, 17)
+    assert ask("orders/1/17") == Address("orders", 1, 17)
     assert ask("orders", id="order-17") == Address("orders", None, id=b"order-17")
     assert ask("orders", 1, id=b"x") == Address("orders", 1, id=b"x")
 
@@ -87,18 +87,18 @@ def test_a_record_is_named_in_one_way() -> None:
     "asked",
     [
         {},
-        {"topic": "orders"},
-        {"topic": "orders", "offset": 1},
-        {"topic": "orders", "partition": 1},
-        {"topic": "orders/0/17"},
-        {"topic": "orders", "partition": 0, "offset": -1},
-        {"topic": "orders", "partition": -1, "offset": 1},
-        {"topic": "orders", "partition": 0, "offset": "1"},
-        {"topic": "orders", "partition": 0, "offset": 1, "id": "x"},
-        {"topic": "orders", "ref": "orders/0/1"},
-        {"ref": "orders/0/1", "id": "x"},
+        {"name": "orders"},
+        {"name": "orders", "offset": 1},
+        {"name": "orders", "partition": 1},
+        {"name": "orders/0/17", "offset": 1, "partition": 0},
+        {"name": "orders", "partition": 0, "offset": -1},
+        {"name": "orders", "partition": -1, "offset": 1},
+        {"name": "orders", "partition": 0, "offset": "1"},
+        {"name": "orders", "partition": 0, "offset": 1, "id": "x"},
+        {"name": "orders/0/1", "partition": 0},
+        {"name": "orders/0/1", "id": "x"},
         {"id": "x"},
-        {"topic": "orders", "id": ""},
+        {"name": "orders", "id": ""},
     ],
 )
 def test_anything_else_is_refused(asked: dict[str, Any]) -> None:
@@ -123,8 +123,7 @@ def test_an_id_is_asked_for_where_it_has_chosen_to_be_then_elsewhere() -> None:
         Address("orders", 4, 1).numbers(4)
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("ref", 5), ("ref", b"orders/0/17"), ("topic", 5)])
-def test_what_is_no_text_is_told_by_name(name: str, wrong: Any) -> None:
-    asked = {"topic": "", "partition": None, "offset": None, "ref": "", "id": None, name: wrong}
-    with pytest.raises(BadRequest, match=f"{name} must be str, not "):
-        refs.address(**asked)
+@pytest.mark.parametrize("wrong", [5, b"orders/0/17"])
+def test_what_is_no_text_is_refused(wrong: Any) -> None:
+    with pytest.raises(BadRequest, match="record must be str, not "):
+        refs.address(wrong, None, None, None)

@@ -65,7 +65,7 @@ class TestOutcomes:
 
         mq.run(stop_at_end=True)
         assert seen == list(range(100))
-        (row,) = mq.admin.groups("orders")
+        (row,) = mq.topic("orders").groups()
         assert (row.cursor, row.acked, row.consumers) == (100, 100, 0)
 
     def test_failures_come_again_after_their_pause_and_end_as_dead_letters(self, mq: testing.Client) -> None:
@@ -86,7 +86,7 @@ class TestOutcomes:
         mq.advance("2m")
         mq.run(stop_at_end=True)
         assert seen[3:] == [(1, 2)]
-        (letter,) = mq.admin.dead_letters("orders", "g")
+        (letter,) = mq.dead("orders", "g").letters()
         assert (letter.offset, letter.reason, letter.error, letter.failures) == (
             1,
             "failures",
@@ -116,7 +116,7 @@ class TestOutcomes:
         mq.run(stop_at_end=True)
         assert attempts == {1: 1, 2: 2, 3: 1}
         letters = [
-            (letter.offset, letter.reason, letter.error) for letter in mq.admin.dead_letters("orders", "g")
+            (letter.offset, letter.reason, letter.error) for letter in mq.dead("orders", "g").letters()
         ]
         assert letters == [
             (0, "undecodable", "Expected `int`, got `str` - at `$.id`"),
@@ -133,7 +133,7 @@ class TestOutcomes:
         with pytest.raises(SystemExit):
             mq.run()
         assert len(mq.fetch("orders", "g", wait=PATIENCE_S)) == 1
-        assert not list(mq.admin.dead_letters("orders", "g"))
+        assert not list(mq.dead("orders", "g").letters())
 
     def test_a_refused_subscription_ends_the_run(self, mq: testing.Client) -> None:
         mq.create_topic("orders", partitions=3)
@@ -174,7 +174,7 @@ class TestWhatIsReturned:
             yield order.id
 
         run_each(lambda msg: lazy(Order(1)))
-        (letter,) = mq.admin.dead_letters("orders", "g")
+        (letter,) = mq.dead("orders", "g").letters()
         assert letter.error.startswith("TypeError: the handler returned a generator (")
 
     def test_a_coroutine_within_a_coroutine_is_awaited(
@@ -192,7 +192,7 @@ class TestWhatIsReturned:
 
         run_each(around)
         assert seen == ["worked"]
-        assert mq.admin.groups("orders")[0].acked == 1
+        assert mq.topic("orders").groups()[0].acked == 1
 
     def test_a_future_of_a_pool_is_waited_for(
         self, mq: testing.Client, run_each: Callable[[Callable[..., object]], None]
@@ -206,9 +206,9 @@ class TestWhatIsReturned:
 
         with ThreadPoolExecutor() as pool:
             run_each(lambda msg: pool.submit(slow, msg.offset))
-        (letter,) = mq.admin.dead_letters("orders", "g")
+        (letter,) = mq.dead("orders", "g").letters()
         assert (letter.offset, letter.error) == (1, "ValueError: one is bad")
-        assert mq.admin.groups("orders")[0].acked == 1
+        assert mq.topic("orders").groups()[0].acked == 1
 
     @pytest.mark.parametrize(
         ("error", "says"),
@@ -230,7 +230,7 @@ class TestWhatIsReturned:
             raise error
 
         run_each(work)
-        (letter,) = mq.admin.dead_letters("orders", "g")
+        (letter,) = mq.dead("orders", "g").letters()
         assert letter.error == says
 
     def test_headers_that_only_their_writer_understands_are_for_handlers_that_read_them(
@@ -248,11 +248,11 @@ class TestWhatIsReturned:
             return msg.headers if value == "read" else "done"
 
         run_each(work)
-        (letter,) = mq.admin.dead_letters("orders", "g", values=True)
+        (letter,) = mq.dead("orders", "g").letters(values=True)
         assert (letter.offset, letter.reason) == (1, "undecodable")
         assert letter.headers == {"gossipq-unreadable-headers": b"\x81\xa1a\x01"}
         assert letter.error == "headers of orders/0/1: no map of text to text or bytes"
-        assert mq.admin.groups("orders")[0].acked == 1
+        assert mq.topic("orders").groups()[0].acked == 1
 
 
 class Together:
@@ -300,7 +300,7 @@ class TestWorkers:
         mq.run(stop_at_end=True)
         assert together.most == 20
         assert len(loops) == 1
-        in_time(lambda: mq.admin.groups("orders")[0].in_flight == 0)
+        in_time(lambda: mq.topic("orders").groups()[0].in_flight == 0)
         mq.run(stop_at_end=True)
         assert sorted(seen) == list(range(40))
 
@@ -312,7 +312,7 @@ class TestWorkers:
             raise asyncio.CancelledError
 
         mq.run(stop_at_end=True)
-        (letter,) = mq.admin.dead_letters("orders", "g")
+        (letter,) = mq.dead("orders", "g").letters()
         assert "cancelled" in letter.error
 
     @pytest.mark.parametrize("workers", [1, 4])
@@ -342,7 +342,7 @@ class TestWorkers:
         for key in {key for key, _ in done} - {None}:
             ids = [number for each, number in done if each == key]
             assert ids == sorted(ids)
-        assert mq.admin.groups("orders")[0].acked == count
+        assert mq.topic("orders").groups()[0].acked == count
 
 
 class TestStopping:
@@ -366,7 +366,7 @@ class TestStopping:
         go_on.set()
         thread.join(PATIENCE_S)
         assert sorted(begun) == sorted(done) == [0, 1, 2]
-        (row,) = mq.admin.groups("orders")
+        (row,) = mq.topic("orders").groups()
         assert (row.acked, row.in_flight, row.ready, row.consumers) == (3, 0, 47, 0)
         assert len(mq.fetch("orders", "g", n=47, wait=PATIENCE_S)) == 47
 
@@ -379,7 +379,7 @@ class TestStopping:
                 mq.stop()
 
         mq.run()
-        assert mq.admin.groups("orders")[0].acked == 3
+        assert mq.topic("orders").groups()[0].acked == 3
 
     def test_it_begins_with_all_its_threads_or_not_at_all(
         self, mq: testing.Client, monkeypatch: pytest.MonkeyPatch
@@ -399,7 +399,7 @@ class TestStopping:
         with pytest.raises(RuntimeError, match="new thread"):
             mq.run()
         assert not any(thread.is_alive() for thread in started)
-        assert all((row.in_flight, row.consumers) == (0, 0) for row in mq.admin.groups("orders"))
+        assert all((row.in_flight, row.consumers) == (0, 0) for row in mq.topic("orders").groups())
 
     def test_closing_the_client_ends_it(self, mq: testing.Client, broker: testing.Broker) -> None:
         publish(mq, 1)
@@ -473,14 +473,14 @@ class TestAsyncio:
 
                 await client.run(stop_at_end=True)
                 assert (tasks.most, threads.most) == (10, 10)
-                assert [letter.group async for letter in client.admin.dead_letters("orders")] == [
+                assert [letter.group async for letter in client.dead("orders").letters()] == [
                     "tasks",
                     "threads",
                 ]
 
         asyncio.run(main())
         assert seen == {"before": 60, "tasks": 60, "threads": 60}
-        assert {row.group: row.acked for row in mq.admin.groups("orders")} == {
+        assert {row.group: row.acked for row in mq.topic("orders").groups()} == {
             "before": 60,
             "tasks": 59,
             "threads": 59,
@@ -507,7 +507,7 @@ class TestAsyncio:
                 assert done == [0]
 
         asyncio.run(main())
-        assert (mq.admin.groups("orders")[0].acked, mq.admin.groups("orders")[0].ready) == (1, 9)
+        assert (mq.topic("orders").groups()[0].acked, mq.topic("orders").groups()[0].ready) == (1, 9)
 
     def test_cancelling_twice_cancels_the_handlers_and_keeps_nothing(
         self, mq: testing.Client, broker: testing.Broker
@@ -536,7 +536,7 @@ class TestAsyncio:
                 with pytest.raises(asyncio.CancelledError):
                     await task
                 async with asyncio.timeout(3):  # sooner than leases and silence would give them back
-                    while {row.ready for row in await client.admin.groups("orders")} != {10}:
+                    while {row.ready for row in await client.topic("orders").groups()} != {10}:
                         await asyncio.sleep(0.02)
 
         try:
@@ -605,7 +605,7 @@ class TestAsyncio:
 
         asyncio.run(main())
         letters = [
-            (letter.offset, letter.reason, letter.error) for letter in mq.admin.dead_letters("orders", "g")
+            (letter.offset, letter.reason, letter.error) for letter in mq.dead("orders", "g").letters()
         ]
         assert letters == [
             (1, "failures", ""),
@@ -642,7 +642,7 @@ def await_consumers(mq: testing.Client, *topics: str) -> None:
     """A request says at once when nobody is there."""
     for topic in topics:
         mq.create_topic(topic, if_not_exists=True)
-        while not any(group.consumers for group in mq.admin.groups(topic)):
+        while not any(group.consumers for group in mq.topic(topic).groups()):
             time.sleep(0.01)
 
 
@@ -699,7 +699,7 @@ class TestRequests:
             mq.request("odd", b"x")
         mq.stop()
         thread.join()
-        assert [letter.reason for letter in mq.admin.dead_letters("odd", "g")] == ["failures"]
+        assert [letter.reason for letter in mq.dead("odd", "g").letters()] == ["failures"]
 
     def test_middleware_that_lets_no_reply_go_does_not_end_the_run(self, mq: testing.Client) -> None:
         class Stern(Middleware):
@@ -712,7 +712,7 @@ class TestRequests:
         mq.publish("stern", b"1", headers={TO: REPLIES}, timeout=PATIENCE_S)
         mq.publish("stern", b"2", timeout=PATIENCE_S)
         mq.run(stop_at_end=True)
-        assert [letter.value for letter in mq.admin.dead_letters("stern", "g")] == [b"1"]
+        assert [letter.value for letter in mq.dead("stern", "g").letters()] == [b"1"]
 
     def test_bad_timeouts(self, mq: testing.Client) -> None:
         for timeout in (0, -1, float("nan"), "soon"):
@@ -729,7 +729,7 @@ class TestRequests:
             try:
                 await_consumers(mq, "prices")
                 assert mq.request("prices", b"1", timeout=PATIENCE_S).value == b"1"
-                mq.admin.delete_topic("_replies")
+                mq.topic("_replies").delete()
                 in_time(lambda: mq._requester._requests.subscription.error is not None)
                 with contextlib.suppress(NoReply):  # of a publisher that did not know yet
                     mq.request("prices", b"2", timeout=1)
@@ -776,10 +776,10 @@ class TestMessages:
         next(loop).reject("by hand")
         mq.flush(PATIENCE_S)
         reasons = [
-            (letter.offset, letter.reason, letter.error) for letter in mq.admin.dead_letters("orders", "g")
+            (letter.offset, letter.reason, letter.error) for letter in mq.dead("orders", "g").letters()
         ]
         assert reasons == [(1, "rejected", "bad"), (3, "rejected", "by hand")]
-        assert mq.admin.groups("orders")[0].retrying == 2
+        assert mq.topic("orders").groups()[0].retrying == 2
         mq.advance("90m")
         assert next(loop).offset == 2
         mq.advance("90m")
@@ -819,14 +819,14 @@ class TestMessages:
                 for _ in range(3):
                     with pytest.raises(InterruptedError):
                         broken_off(loop)
-                until(lambda: {row.group for row in mq.admin.groups("orders")} == {"tasks", "threads"})
+                until(lambda: {row.group for row in mq.topic("orders").groups()} == {"tasks", "threads"})
                 publish(mq, 1)
                 with next(loop) as msg:
                     assert msg.offset == 2
         finally:
             signal.signal(signal.SIGALRM, before)
         mq.flush(PATIENCE_S)
-        assert {row.group: (row.in_flight, row.consumers) for row in mq.admin.groups("orders")} == {
+        assert {row.group: (row.in_flight, row.consumers) for row in mq.topic("orders").groups()} == {
             "tasks": (0, 0),
             "threads": (0, 0),
         }
@@ -857,7 +857,7 @@ class TestMessages:
             with msg:
                 pass
             msg.nack()
-        (row,) = mq.admin.groups("orders")
+        (row,) = mq.topic("orders").groups()
         assert (row.acked, row.in_flight, row.ready) == (3, 0, 0)
 
     def test_exclusive_is_one_after_the_other_and_the_next_takes_over(
@@ -868,7 +868,7 @@ class TestMessages:
         msg = next(first)
         with broker.connect() as other:
             assert len(other.fetch("orders", "g", mode="exclusive", wait=0.2)) == 0
-            assert mq.admin.groups("orders")[0].in_flight == 1
+            assert mq.topic("orders").groups()[0].in_flight == 1
             msg.ack_soon()
             first.close()  # type: ignore[attr-defined]
             (taken,) = other.fetch("orders", "g", mode="exclusive", wait=PATIENCE_S)
@@ -877,7 +877,7 @@ class TestMessages:
     def test_a_virtual_topic_names_those_that_hold_its_records(self, mq: testing.Client) -> None:
         for name in ("one", "two"):
             mq.create_topic(name)
-        mq.admin.bind_topic("both", ["one", "two"])
+        mq.topic("both").bind(["one", "two"])
         mq.publish("both", b"x", timeout=PATIENCE_S)
         with pytest.raises(BadRequest, match="virtual") as refused:
             next(mq.consume("both", "g"))
@@ -908,7 +908,7 @@ class TestMessages:
                     raise ValueError
         assert seen == [0, 2, 4]
         mq.flush(PATIENCE_S)
-        (row,) = mq.admin.groups("orders")
+        (row,) = mq.topic("orders").groups()
         assert (row.acked, row.in_flight, row.blocked_by_key) == (2, 0, 2)
 
     def test_a_record_that_kills_is_a_dead_letter_in_the_end(
@@ -919,10 +919,10 @@ class TestMessages:
             with broker.connect() as hung:
                 (msg,) = hung.fetch("orders", "g", mode="exclusive", attempts_max=1, wait=PATIENCE_S)
                 assert msg.attempt == 1, "not known to have begun before"
-                assert hung.admin.groups("orders")[0].in_flight == 1, "by now the node has heard it"
+                assert hung.topic("orders").groups()[0].in_flight == 1, "by now the node has heard it"
                 broker.advance("31s")
         assert list(mq.consume("orders", "g", stop_at_end=True)) == []
-        (letter,) = mq.admin.dead_letters("orders", "g")
+        (letter,) = mq.dead("orders", "g").letters()
         assert (letter.reason, letter.attempts, letter.failures) == ("failures", 1, 1)
 
     def test_an_atomic_step(self, mq: testing.Client, broker: testing.Broker) -> None:
@@ -944,7 +944,7 @@ class TestMessages:
             "1",
             "2",
         ]
-        assert mq.admin.groups("orders")[0].acked == 3
+        assert mq.topic("orders").groups()[0].acked == 3
 
     def test_a_step_in_two_places_is_refused_and_the_record_still_in_hand(self, mq: testing.Client) -> None:
         mq.create_topic("orders", partitions=2)

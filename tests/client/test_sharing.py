@@ -121,7 +121,7 @@ def test_tasks_that_wait_for_their_acks_share_a_request(
             assert len(batch) == TASKS
             await asyncio.gather(*(mq.ack(msg) for msg in batch))
             assert {(first, end) for ack in told for _, first, end in ack.ranges} == {(0, TASKS)}
-            assert (await mq.admin.groups(topic))[0].acked == TASKS
+            assert (await mq.topic(topic).groups())[0].acked == TASKS
 
     asyncio.run(main())
 

@@ -601,7 +601,7 @@ def test_what_is_refused_at_a_later_start_stays(broker: testing.Broker, tmp_path
         with pytest.raises(TopicFull), early:
             pass
         assert [kept.id for _, kept in spools.show(str(tmp_path))] == [b"id"]
-        mq.admin.set_topic("narrow", bytes_max=2_000_000)
+        mq.topic("narrow").configure(bytes_max=2_000_000)
         with connect(broker.endpoint, spool=tmp_path):
             pass
         assert [value[:4] for value in everything(mq, "narrow")] == [bytes(4), b"kept"]
@@ -699,7 +699,7 @@ def test_a_copy_that_only_one_topic_gets_is_kept_too(
     with broker.connect() as admin:
         admin.create_topic("here")
         admin.create_topic("there")
-        admin.admin.bind_topic("both", ["here", "there"])
+        admin.topic("both").bind(["here", "there"])
     with pytest.raises(Backpressure):
         half_way.post("both", b"x")
     assert half_way._spool is not None

@@ -21,7 +21,7 @@ def mq(broker):
     with broker.connect() as mq:
         yield mq
         for info in mq.topics():
-            mq.admin.delete_topic(info.name)
+            mq.topic(info.name).delete()
 
 
 def published(mq, count=100, **options):
@@ -61,8 +61,8 @@ def test_nothing_to_read_is_no_batch(mq):
 
 def test_records_that_were_taken_away_are_passed_over(mq):
     published(mq, 10)
-    mq.cancel("t", 0, 4)
-    mq.cancel("t", 0, 9)
+    mq.record("t", 0, 4).cancel()
+    mq.record("t", 0, 9).cancel()
     assert offsets(mq.batches("t")) == [(0, at) for at in (0, 1, 2, 3, 5, 6, 7, 8)]
 
 

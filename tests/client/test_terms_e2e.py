@@ -45,8 +45,8 @@ class TestDueTimes:
         mq.advance("4h")
         assert [value for value, _ in take(mq, topic, 7)] == [b"2", b"4", b"1", b"6", b"5", b"3", b"0"]
         refs = [each.ref for each in receipt.receipts]
-        assert [mq.why(ref=ref).ref.offset for ref in refs] == [6, 2, 0, 5, 1, 4, 3]
-        assert [mq.admin.show(ref=ref).value for ref in refs] == [b"%d" % at for at in range(7)]
+        assert [mq.record(ref).why().ref.offset for ref in refs] == [6, 2, 0, 5, 1, 4, 3]
+        assert [mq.record(ref).show().value for ref in refs] == [b"%d" % at for at in range(7)]
 
     def test_a_thousand_with_random_due_times_in_several_batches(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=3)
@@ -63,7 +63,7 @@ class TestDueTimes:
         mq.flush(PATIENCE_S)
         refs = [receipt.result().ref for receipt in receipts]
         assert len(set(refs)) == 300
-        assert all(mq.admin.show(ref=refs[at]).value == b"%d" % at for at in range(0, 300, 23))
+        assert all(mq.record(refs[at]).show().value == b"%d" % at for at in range(0, 300, 23))
         assert len(take(mq, topic, 300)) == 300
 
     def test_what_is_scheduled_survives_kill_9_and_comes_in_time(
@@ -83,7 +83,7 @@ class TestDueTimes:
             (first, _), (second, came) = take(mq, "t", 2)
             assert (first, second) == (b"soon", b"later")
             assert came >= due
-            assert mq.why(ref=missed.ref).ref.offset == 0
+            assert mq.record(missed.ref).why().ref.offset == 0
 
 
 class TestTtl:
@@ -96,7 +96,7 @@ class TestTtl:
         mq.publish(topic, b"long", timeout=PATIENCE_S)
         mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
-        (letter,) = mq.admin.dead_letters(topic, "g")
+        (letter,) = mq.dead(topic, "g").letters()
         assert (letter.reason, letter.value, letter.offset) == ("expired", b"short", 0)
 
     def test_dropped_when_the_topic_says_so(self, movable: testing.Client, topic: str) -> None:
@@ -108,7 +108,7 @@ class TestTtl:
         mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
         mq.flush(PATIENCE_S)
-        (row,) = mq.admin.groups(topic)
+        (row,) = mq.topic(topic).groups()
         assert (row.dropped, row.dead, row.acked) == (1, 0, 1)
 
 
@@ -120,7 +120,7 @@ class TestIds:
         other = mq.publish(topic, b"three", id="order-18", timeout=PATIENCE_S)
         assert (first.duplicate, again.duplicate, other.duplicate) == (False, True, False)
         assert (again.ref, again.partition) == (first.ref, first.partition)
-        assert mq.admin.show(topic, id="order-17").value == b"one"
+        assert mq.record(topic, id="order-17").show().value == b"one"
 
     def test_lists_tell_which_were_known(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"a", b"b"], ids=["1", "2"], timeout=PATIENCE_S)
@@ -139,7 +139,7 @@ class TestIds:
         first = mq.publish(topic, b"v", id="i", delay="1h", timeout=PATIENCE_S)
         again = mq.publish(topic, b"v", id="i", timeout=PATIENCE_S)
         assert (again.ref, again.offset, again.duplicate) == (first.ref, -1, True)
-        assert mq.cancel(topic, id="i") == first.ref
+        assert mq.record(topic, id="i").cancel() == first.ref
 
     def test_an_id_is_forgotten_when_its_window_is_over(self, movable: testing.Client, topic: str) -> None:
         mq = movable
@@ -157,7 +157,7 @@ class TestPolicies:
         mq.post(topic, b"own", attempts_max=1, backoff="10ms", lease="9s")
         mq.publish(topic, b"topic", timeout=PATIENCE_S)
         mq.fetch(topic, topic, wait=PATIENCE_S)
-        lines = [" ".join(mq.why(topic, 0, offset, group=topic).lines) for offset in (0, 1)]
+        lines = [" ".join(mq.record(topic, 0, offset).why(group=topic).lines) for offset in (0, 1)]
         assert "lease 9 s (record)" in lines[0]
         assert "dead after 1 failure (record)" in lines[0]
         assert "lease 1 min (topic), dead after 7 failures (topic), pauses 2 s, 3 s (topic)" in lines[1]
@@ -167,7 +167,7 @@ class TestPolicies:
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.nack(reason="no luck")
         mq.flush(PATIENCE_S)
-        (letter,) = mq.admin.dead_letters(topic, "g")
+        (letter,) = mq.dead(topic, "g").letters()
         assert (letter.reason, letter.error, letter.failures) == ("failures", "no luck", 1)
 
     def test_topics_keep_their_policy(self, mq: Client, topic: str) -> None:
@@ -210,11 +210,11 @@ class TestPolicies:
 class TestVirtualTopics:
     def test_a_publish_is_copied_under_one_id(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]
-        info = mq.admin.bind_topic(topic, names)
+        info = mq.topic(topic).bind(names)
         assert (info.name, info.config.virtual, info.shards) == (topic, names, [])
         receipt = mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu", timeout=PATIENCE_S)
         assert [each.ref for each in receipt.receipts] == [f"{name}/0/0" for name in names]
-        copies = [mq.admin.show(ref=each.ref) for each in receipt.receipts]
+        copies = [mq.record(each.ref).show() for each in receipt.receipts]
         assert {(copy.value, copy.key, copy.headers["h"], copy.route) for copy in copies} == {
             (b"v", b"k", "1", "eu")
         }
@@ -223,7 +223,7 @@ class TestVirtualTopics:
 
     def test_its_ids_are_unique_in_all_topics(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]
-        mq.admin.bind_topic(topic, names)
+        mq.topic(topic).bind(names)
         mq.publish(names[1], b"early", id="i", timeout=PATIENCE_S)
         receipt = mq.publish(topic, b"v", id="i", timeout=PATIENCE_S)
         assert (receipt.duplicate, [each.duplicate for each in receipt.receipts]) == (False, [False, True])
@@ -232,7 +232,7 @@ class TestVirtualTopics:
     def test_lists_and_due_times(self, movable: testing.Client, topic: str) -> None:
         mq = movable
         names = [f"{topic}.a", f"{topic}.b"]
-        mq.admin.bind_topic(topic, names)
+        mq.topic(topic).bind(names)
         receipt = mq.publish_many(topic, [b"0", b"1", b"2"], delays=["2h", "1h", None], timeout=PATIENCE_S)
         assert (receipt.count, [each.count for each in receipt.receipts]) == (3, [3, 3])
         mq.advance("2h")
@@ -243,9 +243,9 @@ class TestVirtualTopics:
         self, mq: Client, topic: str, shared_node: RunningNode
     ) -> None:
         with connect(shared_node.endpoint) as other:
-            mq.admin.bind_topic(topic, [f"{topic}.a"])
+            mq.topic(topic).bind([f"{topic}.a"])
             other.publish(topic, b"v", timeout=PATIENCE_S)
-            mq.admin.bind_topic(topic, [f"{topic}.b"])
+            mq.topic(topic).bind([f"{topic}.b"])
             end = time.monotonic() + PATIENCE_S
             while other.publish(topic, b"v", timeout=PATIENCE_S).topic != f"{topic}.b":
                 assert time.monotonic() < end
@@ -253,22 +253,22 @@ class TestVirtualTopics:
 
     def test_what_is_refused(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]
-        mq.admin.bind_topic(topic, names)
+        mq.topic(topic).bind(names)
         for targets in ([topic], [], [names[0], names[0]]):
             with pytest.raises(BadRequest):
-                mq.admin.bind_topic(topic, targets)
+                mq.topic(topic).bind(targets)
         with pytest.raises(BadRequest, match="virtual") as refused:
-            mq.admin.bind_topic(f"{topic}.c", [topic])
+            mq.topic(f"{topic}.c").bind([topic])
         assert names[0] in refused.value.hint
         with pytest.raises(BadRequest, match="virtual"):
-            mq.admin.bind_topic(names[0], [f"{topic}.d"])
+            mq.topic(names[0]).bind([f"{topic}.d"])
         mq.create_topic(f"{topic}.real")
         with pytest.raises(TopicExists):
-            mq.admin.bind_topic(f"{topic}.real", names)
+            mq.topic(f"{topic}.real").bind(names)
         for ask in (
             lambda: mq.fetch(topic, "g"),
             lambda: list(mq.consume([topic], "g")),
-            lambda: mq.why(topic, 0, 0),
+            lambda: mq.record(topic, 0, 0).why(),
         ):
             with pytest.raises(BadRequest, match="virtual") as refused:
                 ask()
@@ -278,22 +278,22 @@ class TestVirtualTopics:
         assert [row.published for row in mq.admin.stats(names).partitions] == [0, 0]
 
     def test_a_pattern_reads_the_real_topics(self, mq: Client, topic: str) -> None:
-        mq.admin.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
+        mq.topic(topic).bind([f"{topic}.a", f"{topic}.b"])
         mq.publish(topic, b"v", timeout=PATIENCE_S)
         found = [(msg.topic, msg.value) for msg in mq.consume(f"{topic}*", "g", stop_at_end=True)]
         assert sorted(found) == [(f"{topic}.a", b"v"), (f"{topic}.b", b"v")]
 
     def test_it_goes_with_its_name(self, mq: Client, topic: str) -> None:
-        mq.admin.bind_topic(topic, [f"{topic}.a"])
+        mq.topic(topic).bind([f"{topic}.a"])
         mq.publish(topic, b"v", timeout=PATIENCE_S)
-        mq.admin.delete_topic(topic)
+        mq.topic(topic).delete()
         assert mq.publish(topic, b"real", timeout=PATIENCE_S).topic == topic
         with pytest.raises(UnknownTopic):
-            mq.admin.delete_topic(f"{topic}.b")
+            mq.topic(f"{topic}.b").delete()
 
 
 def test_block_false_says_when_the_window_is_full_before_any_copy_goes(mq: Client, topic: str) -> None:
-    mq.admin.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
+    mq.topic(topic).bind([f"{topic}.a", f"{topic}.b"])
     values = [bytes(1 << 20)] * 12
     with pytest.raises(Backpressure):
         any(mq.post_many(topic, values, wait=0) is None for _ in range(5))
@@ -320,7 +320,7 @@ def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> No
                     break
             assert found == [b"a", b"b", b"late"]
             assert time.monotonic() - start >= 0.2
-            await mq.admin.bind_topic(f"{topic}.v", [f"{topic}.a", f"{topic}.b"])
+            await mq.topic(f"{topic}.v").bind([f"{topic}.a", f"{topic}.b"])
             copied = await mq.publish(f"{topic}.v", b"v")
             assert [each.topic for each in copied.receipts] == [f"{topic}.a", f"{topic}.b"]
             lists = await mq.publish_many(f"{topic}.v", [b"v", b"w"])
@@ -370,7 +370,7 @@ def test_durations_are_numbers_or_text_everywhere(shared_node: RunningNode, topi
         mq.flush("10s")
         (message,) = mq.fetch(topic, "g", n=1, wait="10s")
         assert message.ref == receipt.ref
-        assert mq.why(ref=message.ref).standings
+        assert mq.record(message.ref).why().standings
 
     async def main() -> None:
         async with aio_connect(shared_node.endpoint, timeout="10s") as twin:

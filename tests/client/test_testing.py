@@ -108,7 +108,7 @@ class TestClock:
             mq.publish("orders", b"x", ttl="1h", timeout=PATIENCE_S)
             mq.advance("61m")
             assert list(mq.consume("orders", "g", stop_at_end=True)) == []
-            letters = [(letter.value, letter.reason) for letter in mq.admin.dead_letters("orders", "g")]
+            letters = [(letter.value, letter.reason) for letter in mq.dead("orders", "g").letters()]
             assert letters == [(b"x", "expired")]
 
     def test_an_idle_client_outlives_the_jump(self) -> None:
@@ -122,7 +122,7 @@ class TestClock:
             with next(loop) as msg:
                 assert msg.value == b"2"
             mq.flush(PATIENCE_S)
-            assert mq.admin.groups("orders")[0].acked == 2
+            assert mq.topic("orders").groups()[0].acked == 2
 
     def test_a_lease_that_ends_by_it_is_lost(self) -> None:
         with testing.Broker() as broker, broker.connect() as hung, broker.connect() as mq:

@@ -20,6 +20,11 @@ BY_HAND = ("driver", "runner", "client")
 PAIRS = {
     "Client": (gossipq_client.Client, aio.Client),
     "Admin": (sync.Admin, aio_api.Admin),
+    "DeadLettersHandle": (sync.DeadLettersHandle, aio_api.DeadLettersHandle),
+    "Exports": (sync.Exports, aio_api.Exports),
+    "GroupHandle": (sync.GroupHandle, aio_api.GroupHandle),
+    "RecordHandle": (sync.RecordHandle, aio_api.RecordHandle),
+    "TopicHandle": (sync.TopicHandle, aio_api.TopicHandle),
     "Message": (consumer.Message, aio_consumer.Message),
     "Subscription": (consumer.Subscription, aio_consumer.Subscription),
 }
@@ -89,7 +94,7 @@ def test_they_are_called_alike(name: str) -> None:
 
 
 def test_a_client_has_few_names() -> None:
-    """Only names that applications need; operators use `mq.admin`, and internals are hidden."""
+    """Only names that applications need. Operators use `mq.admin` and handles, and internals are hidden."""
     assert sorted(name for name in dir(gossipq_client.Client) if not name.startswith("_")) == [
         *(
             "ack",
@@ -97,28 +102,29 @@ def test_a_client_has_few_names() -> None:
             "add_middleware",
             "admin",
             "batches",
-            "cancel",
             "close",
             "consume",
             "consumer",
             "create_topic",
+            "dead",
         ),
         *(
             "fetch",
             "fetcher",
             "flush",
+            "group",
             "post",
             "post_many",
             "publish",
             "publish_many",
             "ready",
+            "record",
             "request",
-            "reschedule",
             "run",
             "schedule",
             "schedules",
             "schema",
             "stop",
         ),
-        *("subscribe", "table", "topics", "why"),
+        *("subscribe", "table", "topic", "topics"),
     ]

@@ -216,7 +216,7 @@ class TestSignals:
                 return  # it does not wait just now
             bells.extend(mq._waiting.values())
             mq._engine.transport.receive = real  # type: ignore[method-assign]
-            mq.admin.groups("nested")
+            mq.topic("nested").groups()
             rung.extend(bell.rung for bell in bells)
 
         def interrupt() -> None:

@@ -122,7 +122,7 @@ def test_in_a_real_browser(window: Window, node: RunningNode) -> None:
     window.tab.find_element(By.LINK_TEXT, "back").click()
     until(lambda: "paused" in window.text(".verdict"))
     with connect(node.endpoint) as mq:
-        assert all(part.paused for part in mq.admin.groups("payments"))
+        assert all(part.paused for part in mq.topic("payments").groups())
     assert window.said() == []
 
 

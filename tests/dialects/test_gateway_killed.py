@@ -153,7 +153,7 @@ def test_nothing_that_was_confirmed_is_lost(shared_node: RunningNode, tmp_path: 
                 assert confirmed <= stored
                 # what a killed gateway held comes by its lease, and to somebody
                 until(lambda: consumer.seen >= stored)
-                until(lambda: sum(row.ready + row.in_flight for row in mq.admin.groups(topic)) == 0)
+                until(lambda: sum(row.ready + row.in_flight for row in mq.topic(topic).groups()) == 0)
     finally:
         gateway.kill(signal.SIGTERM)
     with socket.socket() as probe:

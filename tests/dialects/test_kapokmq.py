@@ -167,7 +167,7 @@ def test_produce_consume_ack(dial: Dial, topic: str, shared_node: RunningNode) -
         consumer.send(found["MessageCode"])
     assert texts == ["hello <b>", "from java"]
     with connect_gossipq(shared_node.endpoint) as mq:
-        until(lambda: [row.acked for row in mq.admin.groups(topic)] == [2])
+        until(lambda: [row.acked for row in mq.topic(topic).groups()] == [2])
 
 
 @pytest.mark.e2e
@@ -264,7 +264,7 @@ def test_what_a_consumer_does_not_read_goes_to_others(
         until(lambda: b"succeeded" in stalled.recv(4_096))
         mq, texts = stack.enter_context(connect_gossipq(shared_node.endpoint)), set[str]()
         mq.publish_many(topic, [f"{at:03}".encode() + b"x" * 100_000 for at in range(count)], timeout=20)
-        until(lambda: [row.in_flight for row in mq.admin.groups(topic)] != [0])
+        until(lambda: [row.in_flight for row in mq.topic(topic).groups()] != [0])
         time.sleep(0.5)
         reader = dialled(stack, f"ws://127.0.0.1:{dialect.at.port}/Consumers/Conn/{topic}/2")
         reader.recv(10)
@@ -332,12 +332,12 @@ def test_to_all_when_it_is_told_so(shared_node: RunningNode, topic: str) -> None
             line.send("s")
             line.recv(10)
         with connect_gossipq(shared_node.endpoint) as mq:
-            until(lambda: len([row for row in mq.admin.groups(topic) if row.consumers]) == 2)
+            until(lambda: len([row for row in mq.topic(topic).groups() if row.consumers]) == 2)
             lines[2].send('{"MessageData":"both"}')
             assert lines[2].recv(10) == "ok"
             codes = [json.loads(line.recv(10))["MessageCode"] for line in lines[:2]]
             lines[0].send(codes[0])  # of the one alone
-            until(lambda: sorted(row.acked for row in mq.admin.groups(topic)) == [0, 1])
+            until(lambda: sorted(row.acked for row in mq.topic(topic).groups()) == [0, 1])
 
 
 @pytest.mark.e2e

@@ -236,7 +236,7 @@ def test_no_ack_and_unbind(dial: Dial, queue: str, shared_node: RunningNode) -> 
     producer.publish(queue, b"later")
     assert consumer.is_silent()
     with connect(shared_node.endpoint) as mq:
-        until(lambda: [row.acked for row in mq.admin.groups(queue.replace(":", "-x3A-"))] == [20])
+        until(lambda: [row.acked for row in mq.topic(queue.replace(":", "-x3A-")).groups()] == [20])
 
 
 @pytest.mark.e2e
@@ -265,7 +265,7 @@ def test_fanout_that_all_acked_is_over(dial: Dial, queue: str, shared_node: Runn
     assert one.pushed(queue) == b"x"
     name = f"{queue.replace(':', '-x3A-')}.fanout"
     with connect(shared_node.endpoint) as mq:
-        until(lambda: [row.cursor for row in mq.admin.groups(name)] == [1])
+        until(lambda: [row.cursor for row in mq.topic(name).groups()] == [1])
     one.line.close()
     time.sleep(1.5)
     late = dial()

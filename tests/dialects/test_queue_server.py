@@ -223,7 +223,7 @@ def test_requests_one_behind_the_other_are_answered_in_order(call: Call, queue: 
 def test_virtual_queues_have_a_copy_each(call: Call, queue: str, shared_node: RunningNode) -> None:
     name = f"v-{uuid.uuid4().hex[:8]}"
     with connect(shared_node.endpoint) as mq:
-        mq.admin.bind_topic(name, [f"{name}-a", f"{name}-b"])
+        mq.topic(name).bind([f"{name}-a", f"{name}-b"])
     caller = call()
     caller.line.sendall(json.dumps({"action": 1, "queue": name, "data": "x"}).encode())
     assert caller.read() == f'{{"action":1,"queue":"{name}","code":0,"msg_id":1,"code":0,"msg_id":1}}'

@@ -108,7 +108,7 @@ def test_produce_pull_consume(app: Caller, topic: str, shared_node: RunningNode)
     assert app.pull(topic) == []  # locked
     app.consume((found[0]["id"], wire.SUCCESS), (found[1]["id"], wire.SUCCESS), (99, wire.SUCCESS))
     with connect(shared_node.endpoint) as mq:
-        assert [(row.group, row.acked) for row in mq.admin.groups(topic)] == [(app.app, 2)]
+        assert [(row.group, row.acked) for row in mq.topic(topic).groups()] == [(app.app, 2)]
     other = Caller(app.port, f"{app.app}-other")  # another application gets all of it
     assert [row["data"] for row in other.pull(topic)] == ["one", "twö"]
 
@@ -120,7 +120,7 @@ def test_a_topic_that_was_removed_and_made_anew_is_pulled_again(
     app.produce({"topic": topic, "data": "one"})
     assert [row["data"] for row in app.pull(topic)] == ["one"]
     with connect(shared_node.endpoint) as mq:
-        mq.admin.delete_topic(topic)
+        mq.topic(topic).delete()
         asked = {"appname": app.app, "instanceUuid": app.instance, "topicList": [topic]}
         until(lambda: app.post("pullAndLock", asked)["code"] != 200)
         mq.create_topic(topic)
@@ -137,7 +137,7 @@ def test_failures_and_timeouts_come_again_with_their_log(
     (first,) = app.pull(topic)
     app.consume((first["id"], wire.FAIL), log="the till is closed")
     with connect(shared_node.endpoint) as mq:
-        trace = until(lambda: [event for event in mq.admin.trace(topic, 0, 0) if "till" in str(event)])
+        trace = until(lambda: [event for event in mq.record(topic, 0, 0).trace() if "till" in str(event)])
         assert trace
     (again,) = until(lambda: app.pull(topic))
     assert again["id"] != first["id"]

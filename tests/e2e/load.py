@@ -454,7 +454,7 @@ class Churn(Actor):
             with suppress(StoreFull):
                 self._use(mq, name, [b"%d %d" % (life, at) for at in range(self.random.choice((0, 1, 40)))])
             with suppress(UnknownTopic):  # the answer to the first request was lost
-                self._insist(lambda: mq.admin.delete_topic(name))
+                self._insist(lambda: mq.topic(name).delete())
         self.topics += 1
         self.stopping.wait(PROBE_S)
 
@@ -597,15 +597,15 @@ def drain(servers: Sequence[str], history: History) -> None:
             while take(mq, watch, 1_000):
                 pass
             mq.flush(PATIENCE_S)
-            return all(row.ready == row.in_flight == 0 for row in mq.admin.groups(TOPIC))
+            return all(row.ready == row.in_flight == 0 for row in mq.topic(TOPIC).groups())
 
         try:
             until(empty, 2 * PATIENCE_S)
         except AssertionError:
             raise AssertionError(
-                f"something is never handed out: {_loans(mq)}, {mq.admin.groups(TOPIC)}"
+                f"something is never handed out: {_loans(mq)}, {mq.topic(TOPIC).groups()}"
             ) from None
-        for row in mq.admin.groups(TOPIC):
+        for row in mq.topic(TOPIC).groups():
             partition = partition_of(row.partition)
             assert not history.acked_total[partition] or history.acked_total[partition].ends[-1] <= row.cursor
             assert list(history.delivered[partition]) == [(0, row.cursor)]

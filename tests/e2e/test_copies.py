@@ -120,7 +120,7 @@ def by_json_lines(mq: Client, gateway: RunningGateway, topic: str, copy: str) ->
 def by_looking(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:
     """As `gossipq msg show -o json`, each record."""
     for message in mq.consume(topic, start="first", stop_at_end=True):
-        row = {"ref": message.ref} | records.as_row(mq.admin.show(ref=message.ref))
+        row = {"ref": message.ref} | records.as_row(mq.record(message.ref).show())
         record = records.from_json(json.dumps(row).encode(), 1)
         mq.post(copy, record.value, key=record.key, headers=record.headers, **record.options)
 
@@ -129,7 +129,7 @@ def by_dead_letters(mq: Client, gateway: RunningGateway, topic: str, copy: str) 
     for message in mq.consume(topic, "g", start="first", stop_at_end=True, wait=None):
         message.reject("copy it")
     mq.flush()
-    mq.admin.replay_dead(topic, "g", to=copy)
+    mq.dead(topic, "g").replay(to=copy)
 
 
 def by_http_lines(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:

@@ -205,7 +205,7 @@ class TestFullDisk:
             got = mq.fetch("t", "g", n=len(confirmed), wait=PATIENCE_S)
             mq.ack_soon(got)
             mq.flush(PATIENCE_S)
-            assert sum(row.acked for row in mq.admin.groups("t")) == len(got) > 0
+            assert sum(row.acked for row in mq.topic("t").groups()) == len(got) > 0
             with pytest.raises(StoreFull):
                 mq.publish("t", b"still full", timeout=PATIENCE_S)
             small_disk.free()
@@ -222,7 +222,7 @@ class TestFullDisk:
             mq.create_topic("waste", beside="kept")
             mq.publish("kept", b"kept", timeout=PATIENCE_S)
             assert isinstance(publish_until_full(mq, "waste", 64 * limits.KIB, 0.01)[1], StoreFull)
-            mq.admin.delete_topic("waste")
+            mq.topic("waste").delete()
             publishes_again(node, "kept")
             assert values(mq, "kept") == [b"kept", b"again"]
         assert node.pids() == pids
@@ -240,7 +240,7 @@ class TestFullDisk:
             until(lambda: [worker.state for worker in workers(mq)] == ["full", "full"])
             with pytest.raises(StoreFull):
                 mq.publish(other, b"no", timeout=PATIENCE_S)
-            mq.admin.purge_topic(waste)
+            mq.topic(waste).purge()
             until(lambda: [worker.state for worker in workers(mq)] == ["ready", "ready"], PATIENCE_S)
             publishes_again(node, other)
             until(

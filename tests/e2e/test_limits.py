@@ -406,7 +406,9 @@ class TestPauses:
             until(lambda: len(running.confirmed) > at_wake + 500 or running.error, PATIENCE_S)
             running.finish()
             with connect(node.endpoint) as mq:
-                until(lambda: all(row.ready + row.in_flight == 0 for row in mq.admin.groups("t")), PATIENCE_S)
+                until(
+                    lambda: all(row.ready + row.in_flight == 0 for row in mq.topic("t").groups()), PATIENCE_S
+                )
                 enough.set()
                 thread.join(PATIENCE_S)
                 assert [worker.pid for worker in mq.admin.status().workers] == pids

@@ -66,7 +66,7 @@ def test_files_and_memory_stay_flat(make: Callable[..., Node]) -> None:
             what="acked records stay",
         )
         assert all(row.first == row.next for row in mq.admin.stats(["t"]).partitions)
-        acked = {partition_of(row.partition): row.acked for row in mq.admin.groups("t")}
+        acked = {partition_of(row.partition): row.acked for row in mq.topic("t").groups()}
         assert acked == dict.fromkeys(range(PARTITIONS), total // PARTITIONS)
     third = ROUNDS // 3 - 1
     print(

@@ -90,30 +90,30 @@ def test_versions_follow_and_a_topic_made_anew_has_none(
     assert mq.schema(topic, Wider).version == 2
     assert mq.schema(topic, Order).version == 2, "an older program starts again"
     with pytest.raises(SchemaMismatch, match=r"\$.note: is gone"):
-        mq.admin.next_schema(topic, Order)
+        mq.topic(topic).next_schema(Order)
     mq.publish(topic, Wider("ada", 1, "x"))
-    mq.admin.delete_schema(topic)
-    mq.admin.delete_schema(topic)
+    mq.topic(topic).delete_schema()
+    mq.topic(topic).delete_schema()
     mq.publish(topic, b"{}")
     with pytest.raises(BadRequest, match="has no schema"):
         mq.schema(topic)
     assert mq.schema(topic, Order).version == 4
-    mq.admin.delete_topic(topic)
+    mq.topic(topic).delete()
     with pytest.raises(UnknownTopic):
         mq.schema(topic)
     mq.create_topic(topic)
-    assert mq.admin.known_schema(topic) is None
+    assert mq.topic(topic).schema() is None
     mq.publish(topic, b"{}")
     mq.schema(topic, Order)
     with connect(shared_node.endpoint) as other:
-        other.admin.delete_schema(topic)
+        other.topic(topic).delete_schema()
     with pytest.raises(BadRequest, match="has no schema"):
         mq.schema(topic)
     mq.publish(topic, b"{}")
 
 
 def test_topics_that_can_have_none(mq: Client, topic: str) -> None:
-    mq.admin.bind_topic(virtual := f"{topic}.all", [topic])
+    mq.topic(virtual := f"{topic}.all").bind([topic])
     mq.schema(topic, Order)
     for name in (virtual, schemas.TOPIC):
         with pytest.raises(BadRequest, match="can have no schema"):

@@ -405,7 +405,7 @@ class Mender(Worker):
 
     def _cancel_one(self, mq: Client, number: int, ref: str) -> None:
         self.history.cancel_tried.add(number)
-        mq.cancel(ref=ref, reason="no longer wanted")
+        mq.record(ref).cancel(reason="no longer wanted")
         with self.history.lock:
             self.history.cancelled[number] = self.watch.term
         self.history.counts["cancelled"] += 1
@@ -417,24 +417,24 @@ class Mender(Worker):
             asked_s = time.monotonic() + delay_s
             with self.history.lock:
                 due_s[number] = min(asked_s, due_s[number])
-            mq.reschedule(ref=ref, delay=delay_s)
+            mq.record(ref).reschedule(delay=delay_s)
             with self.history.lock:
                 due_s[number] = asked_s - 0.001  # the delay was rounded to a millisecond
             self.history.counts["rescheduled"] += 1
 
     def _bring_back(self, mq: Client) -> None:
         group, history = self.random.choice(GROUPS), self.history
-        letters = list(mq.admin.dead_letters(SOURCE, group))
+        letters = list(mq.dead(SOURCE, group).letters())
         if not letters:
             return
         letter = self.random.choice(letters)
         place, kills = (group, letter.partition, letter.offset), history.kills
         history.mercy.add(place)
         if self.random.random() < 0.5:
-            mq.admin.replay_dead(SOURCE, group, [(letter.partition, letter.offset, letter.offset + 1)])
+            mq.dead(SOURCE, group).replay([(letter.partition, letter.offset, letter.offset + 1)])
         else:
             try:
-                mq.admin.requeue(SOURCE, letter.partition, letter.offset, group=group)
+                mq.record(SOURCE, letter.partition, letter.offset).requeue(group=group)
             finally:
                 if kills != history.kills:
                     history.requeued_twice.add(place)
@@ -500,7 +500,7 @@ def test_each_record_is_accounted_for(make: Callable[..., Node], caplog: pytest.
         mq.create_topic(RESULTS, partitions=PARTITIONS, beside=SOURCE)
         mq.fetch(SOURCE, KEYED, n=1, wait=0.2, mode="key_ordered")
         mq.fetch(SOURCE, SHARED, n=1, wait=0.2)
-        until(lambda: len(mq.admin.groups(SOURCE)) == PARTITIONS * len(GROUPS))
+        until(lambda: len(mq.topic(SOURCE).groups()) == PARTITIONS * len(GROUPS))
     sources: list[Worker] = [Publisher(node.endpoint, history, 0), Publisher(node.endpoint, history, 1)]
     menders: list[Worker] = [Mender(node.endpoint, history, 0)]
     consumers: list[Worker] = [
@@ -558,7 +558,9 @@ def stuck(mq: Client) -> list[object]:
         if row.ready + row.in_flight + row.retrying + row.parked:
             found.append(row)
             for offset in range(row.cursor, ends[row.partition]):
-                standings = mq.why(SOURCE, partition_of(row.partition), offset, group=row.group).standings
+                standings = (
+                    mq.record(SOURCE, partition_of(row.partition), offset).why(group=row.group).standings
+                )
                 found += [
                     (offset, each) for each in standings if each.state not in ("acked", "dead", "voided")
                 ][:5]
@@ -574,18 +576,18 @@ class Accounting:
             self.log = {(msg.partition, msg.offset): int(msg.value) for msg in read(mq, SOURCE)}
             self.results = Counter(msg.value.decode() for msg in read(mq, RESULTS))
             self.letters = {
-                (each.group, each.partition, each.offset): each for each in mq.admin.dead_letters(SOURCE)
+                (each.group, each.partition, each.offset): each for each in mq.dead(SOURCE).letters()
             }
             self.stats = mq.admin.stats([SOURCE])
             self.states: dict[Place, str] = {}
             for row in self.stats.partitions:
                 for offset in range(row.next):
                     self._ask(mq, partition_of(row.partition), offset)
-            self.named = {number: mq.why(ref=rows[0].ref) for number, rows in history.receipts.items()}
+            self.named = {number: mq.record(rows[0].ref).why() for number, rows in history.receipts.items()}
         self._settle_voided()
 
     def _ask(self, mq: Client, partition: int, offset: int) -> None:
-        for standing in mq.why(SOURCE, partition, offset).standings:
+        for standing in mq.record(SOURCE, partition, offset).why().standings:
             for group in [standing.group] if standing.group else GROUPS:
                 assert (group, partition, offset) not in self.states, "a record stands in two places"
                 self.states[group, partition, offset] = standing.state

@@ -101,7 +101,7 @@ def test_a_cluster_is_rolled_to_this_version_and_back_under_load(tmp_path: Path,
             gap_ms = load.pulses[0].gap_ms(since_s)
         confirmed, acked = said
         with connect(nodes.servers) as mq:
-            (row,) = mq.admin.groups("older")
+            (row,) = mq.topic("older").groups()
             stored = sum(part.next for part in mq.admin.stats(["older"]).partitions)
         found, whole = finish(nodes, load)
     print(f"\n{FROM} to this tree and back: {found}, {confirmed} of the older client, a gap of {gap_ms} ms")

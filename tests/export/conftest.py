@@ -16,7 +16,7 @@ def mq(broker):
     with broker.connect() as mq:
         yield mq
         for info in mq.topics():
-            mq.admin.delete_topic(info.name)
+            mq.topic(info.name).delete()
 
 
 @pytest.fixture

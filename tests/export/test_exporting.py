@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from gossipq_client.api.sync import Exports
+
 pytest.importorskip("pyarrow", reason="exports need pyarrow")
 
 import pyarrow as pa
@@ -168,7 +170,7 @@ def test_a_topic_that_was_made_anew(mq, open_folder):
     folder = open_folder()
     publish(mq, "t", 3)
     run(mq, folder)
-    mq.admin.delete_topic("t")
+    mq.topic("t").delete()
     mq.create_topic("t")
     publish(mq, "t", 2, first=10)
     assert run(mq, folder).records == 2
@@ -235,7 +237,7 @@ def test_a_topic_that_leaves_during_its_export_is_gone_in_the_next_run(mq, open_
     def leaves(part):
         before(part)
         setattr(exporter, step, before)
-        mq.admin.delete_topic("t")
+        mq.topic("t").delete()
 
     setattr(exporter, step, leaves)
     with pytest.raises(Busy, match="'t' was removed during its export"):
@@ -317,9 +319,9 @@ def test_where_every_record_stands(mq, open_folder):
     messages[2].reject("no such account")
     messages[3].nack(delay="1h", reason="bank asleep")
     mq.flush()
-    mq.cancel("t", 0, 8, reason="sold out")
+    mq.record("t", 0, 8).cancel(reason="sold out")
     deadline = time.monotonic() + 10
-    while [row.in_flight for row in mq.admin.groups("t")] != [2] and time.monotonic() < deadline:
+    while [row.in_flight for row in mq.topic("t").groups()] != [2] and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.1)  # leases are logged within 50 ms
     publish(mq, "t", 1, first=10)
@@ -358,7 +360,7 @@ def test_what_was_voided_is_told_without_any_group(mq, open_folder):
     exporter = Exporter(mq, folder)
     exporter.run()
     assert read(folder, "deliveries") == []
-    mq.cancel("t", 0, 3, reason="wrong")
+    mq.record("t", 0, 3).cancel(reason="wrong")
     assert exporter.run().files == 1
     assert exporter.run().files == 0
     rows = [
@@ -382,7 +384,7 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
         assert list(states(folder, "t").values()).count("done") == acked
     # ends the streak of fetches: else the next record is on its way to this client at once, and in flight
     assert not mq.fetch("t", "g", n=3, wait="10ms")
-    mq.admin.requeue("t", 0, 4, group="g")
+    mq.record("t", 0, 4).requeue(group="g")
     run(mq, folder)
     assert states(folder, "t")[0, 4] == "retrying"
     mq.ack_soon(mq.fetch("t", "g", n=3))
@@ -558,13 +560,13 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
 
 def lose(mq, monkeypatch, start, first):
     """While a run reads, retention takes records [start, first), which are behind the run."""
-    batches, spans = mq.batches, mq.admin.spans
+    batches, spans = mq.batches, Exports(mq).spans
 
-    def later(infos):
+    def later(_, infos):
         return {key: span._replace(first=first) for key, span in spans(infos).items()}
 
     def torn(*topic, **between):
-        monkeypatch.setattr(mq.admin, "spans", later)
+        monkeypatch.setattr(Exports, "spans", later)
         return (each for each in batches(*topic, **between) if each.end <= start or each.first >= first)
 
     monkeypatch.setattr(mq, "batches", torn)

@@ -55,7 +55,7 @@ def test_a_topic_that_is_removed_does_not_stop_the_others(broker, mq, open_folde
     exporter = Exporter(mq, folder, ["a", "b"])
     assert exporter.run().records == 10
     assert {row["topic"] for row in read(folder, "deliveries")} == {"a", "b"}
-    mq.admin.delete_topic("b")
+    mq.topic("b").delete()
     publish(mq, "a", 3, 5)
     done = exporter.run()
     assert (done.records, done.gone) == (3, ["b"])
@@ -128,7 +128,7 @@ def test_a_group_that_is_removed_leaves_the_states(broker, mq, open_folder, rest
     exporter = Exporter(mq, folder)
     exporter.run()
     for group, left in (("h", {"g"}), ("g", set())):
-        mq.admin.delete_group("t", group)
+        mq.group("t", group).delete()
         if restarted:
             folder = open_folder()
             exporter = Exporter(mq, folder)

@@ -139,7 +139,7 @@ def test_versions_lie_side_by_side_and_merging_keeps_them(mq, open_folder, tmp_p
         mq.schema("orders", kind)
         mq.publish("orders", kind("ada", number))
         Exporter(mq, folder).run()
-    mq.admin.delete_schema("orders")
+    mq.topic("orders").delete_schema()
     mq.publish("orders", b"after")
     Exporter(mq, folder).run()
     before = rows(folder)
@@ -207,7 +207,7 @@ def test_a_schema_that_is_declared_anew_has_a_table_of_its_own(mq, open_folder, 
         schema = mq.schema("orders", declared)
         mq.publish("orders", value)
         Exporter(mq, folder).run()
-        mq.admin.delete_schema("orders")
+        mq.topic("orders").delete_schema()
         iceberg.Iceberg(folder, catalog).commit()
     mq.schema("orders", more)
     mq.publish("orders", {"user": 4, "note": "x"})
@@ -264,7 +264,7 @@ def test_files_of_a_run_that_failed_keep_their_schema(mq, open_folder, monkeypat
             patch.setattr(exporter, "_states", busy)
             with pytest.raises(Busy):
                 exporter.run()
-    mq.admin.delete_schema("orders")
+    mq.topic("orders").delete_schema()
     exporter.run()
     assert [row["data"]["n"] for row in rows(folder)] == [0, 1]
     told = folder.read().schemas.items()
@@ -279,14 +279,14 @@ def test_a_version_that_is_another_schema_by_now_is_refused(mq, open_folder) -> 
     mq.publish("orders", Order("ada", 1))
     Exporter(mq, folder).run()
     before = rows(folder)
-    mq.admin.delete_topic("_schemas")
+    mq.topic("_schemas").delete()
     other = {"type": "object", "properties": {"user": {"type": "integer"}}}
     assert mq.schema("orders", other).version == 1
     mq.publish("orders", {"user": 7})
     with pytest.raises(ExportError, match="schema version 1 of orders is another one than in the export"):
         Exporter(mq, folder).run()
     assert rows(folder) == before
-    mq.admin.delete_schema("orders")
+    mq.topic("orders").delete_schema()
     mq.schema("orders", other)
     Exporter(mq, folder).run()
     assert [row["value"] for row in rows(folder)] == [before[0]["value"], b'{"user":7}']

@@ -87,7 +87,7 @@ def test_nothing_confirmed_is_lost(shared_node: RunningNode, tmp_path: Path) -> 
     assert len(load.confirmed) > 50, "there was no load"
     with connect(shared_node.endpoint) as mq:
         stored = [msg.value.decode() for msg in mq.consume("work", start="first", stop_at_end=True)]
-        (group,) = mq.admin.groups("work")
+        (group,) = mq.topic("work").groups()
     assert set(load.confirmed) <= set(stored)
     assert max(Counter(stored).values()) == 1, "an id is stored once"
     assert load.seen == set(stored), "each was handed out"

@@ -150,7 +150,7 @@ def test_topics_of_a_pattern_that_come_later_are_told_from_their_first_record(
         assert stream.events(2) == [("wild.b", 0, 0), ("wild.b", 0, 1)]
     put(mq, "wild.c")
     put(mq, "wild.a")
-    mq.admin.delete_topic("wild.b")
+    mq.topic("wild.b").delete()
     with streaming(http, "wild.*", stream.id) as stream:
         assert sorted(stream.events(2)) == [("wild.a", 0, 1), ("wild.c", 0, 0)]
     put(mq, "plain.other", count=2)
@@ -162,11 +162,11 @@ def test_what_was_removed_is_gone_and_what_was_made_anew_begins_anew(http: httpx
     put(mq, "kept", count=5)
     with streaming(http, "kept", start="first") as stream:
         assert stream.events(1) == [("kept", 0, 0)]
-    mq.admin.purge_topic("kept")
+    mq.topic("kept").purge()
     put(mq, "kept")
     with streaming(http, "kept", stream.id) as stream:
         assert stream.events(1) == [("kept", 0, 5)], "the first that is there"
-    mq.admin.delete_topic("kept")
+    mq.topic("kept").delete()
     put(mq, "kept", count=9)
     with streaming(http, "kept", stream.id) as stream:
         assert stream.events(2) == [("kept", 0, 0), ("kept", 0, 1)]

@@ -120,7 +120,7 @@ class Policies(Actor):
     def _write(self, mq: Client, number: int) -> None:
         call = self.history.recorder.invoke("write", number, client=self.name, topic=POLICY_TOPIC)
         try:
-            mq.admin.set_topic(POLICY_TOPIC, alarm_lag=number)
+            mq.topic(POLICY_TOPIC).configure(alarm_lag=number)
         except GossipqError as error:  # even a refusal may follow a first request whose answer was lost
             call.info(repr(error))
             raise

@@ -62,12 +62,12 @@ def test_everything_of_an_older_store_is_there(tmp_path: Path) -> None:
         assert {message.route for message in orders.values()} == {"", "eu.fr"}
         waiting = drain(mq.fetch("orders", group="billing", n=100, wait=5.0))
         assert waiting.keys() == orders.keys() - ACKED
-        (letter,) = mq.admin.dead_letters("mails", "sender")
+        (letter,) = mq.dead("mails", "sender").letters()
         assert (letter.value, letter.error) == (b"mail 0", "no such address")
         assert {message.value for message in mq.fetch("mails", group="sender", n=100, wait=5.0)} == {
             b"mail %d" % n for n in range(3, 20)
         }
-        assert [standing.state for standing in mq.why("mails", 0, 1).standings] == ["retrying"]
+        assert [standing.state for standing in mq.record("mails", 0, 1).why().standings] == ["retrying"]
         assert sum(row.scheduled for row in mq.admin.stats(["orders"]).partitions) == 1
 
 

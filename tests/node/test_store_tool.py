@@ -134,7 +134,7 @@ def test_verify_misses_the_batches_of_records(tmp_path: Path, host: Callable[[st
     node = host("ada").start("--mode", "standalone").ready()
     with connect(node.endpoint) as mq:
         mq.publish("orders", b"purged", timeout=10)
-        mq.admin.purge_topic("orders")
+        mq.topic("orders").purge()
         mq.publish("orders", b"stays", timeout=10)
         mq.publish("orders", b"is scheduled", delay="1h", timeout=10)
     node.kill()
@@ -154,8 +154,8 @@ def test_verify_misses_the_batch_of_a_dead_letter(
         message.reject("never")
         mq.flush()
         if replayed:
-            assert mq.admin.replay_dead("orders", "billing") == 1
-        mq.admin.purge_topic("orders")
+            assert mq.dead("orders", "billing").replay() == 1
+        mq.topic("orders").purge()
     node.kill()
     removes_the_last_needed_batch_and_is_told(node.data)
 

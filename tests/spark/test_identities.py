@@ -114,7 +114,7 @@ def test_a_topic_made_anew_has_records_of_its_own(
     for _ in range(2):
         mq.publish_many(topic, [b"same"] * 5, partition=0, timeout=5)
         assert main(["-s", shared_node.endpoint, "-q", "export", topic, "--out", str(tmp_path / "lake")]) == 0
-        mq.admin.delete_topic(topic)
+        mq.topic(topic).delete()
         mq.create_topic(topic, partitions=2)
     rows = spark.read.format("gossipq").options(topics=topic, kafkaSchema=kafka).load(str(tmp_path / "lake"))
     assert rows.count() == 10

@@ -153,7 +153,7 @@ class Run:
 
 
 def lag(mq: Client, topic: str, group: str) -> int:
-    return sum(row.ready for row in mq.admin.groups(topic) if row.group == group)
+    return sum(row.ready for row in mq.topic(topic).groups() if row.group == group)
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_what_retention_took_stops_a_stream(
     with pytest.raises(PySparkException, match=r"records 100 to \d+ cannot be read any more"):
         run.run()
     left = run.run(failOnDataLoss="false")
-    first, end = mq.admin.positions(name)[0]
+    first, end = mq.topic(name).positions()[0]
     assert first > 100
     assert left == end - first
 
@@ -358,7 +358,7 @@ def test_a_batch_asks_once_how_far_topics_are_and_notices_what_is_gone(
         assert [(task.span.start, task.span.end) for task in first] == [(0, 10)]
         assert len(calls) == 2, "one for where to begin, one for the end of the batch"
         assert sum(block.num_rows for block in stream.read(first[0])) == 10
-        mq.admin.delete_topic(topic)
+        mq.topic(topic).delete()
         with pytest.raises(DataLoss, match="records 0 to 9 cannot be read any more"):
             list(stream.read(first[0]))
     finally:
@@ -403,7 +403,7 @@ def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
 
     def anew(client: Client, *given: Any, **options: Any) -> Any:
         """Between the plan and the first answer."""
-        mq.admin.delete_topic(topic)
+        mq.topic(topic).delete()
         mq.create_topic(topic, partitions=2)
         mq.publish_many(topic, [b"new"] * 2_000, partition=0, timeout=5)
         return batches(client, *given, **options)

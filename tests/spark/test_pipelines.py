@@ -581,7 +581,7 @@ def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: 
             "r1",
         )
         dry = json.loads(gossipq(*line[2:], "--dry-run", "-o", "json").out)
-        assert (dry["records"], mq.admin.positions("again")) == (19, {0: (0, 0)})
+        assert (dry["records"], mq.topic("again").positions()) == (19, {0: (0, 0)})
         for _ in range(2):
             assert (
                 main(["spark", "replay", *map(str, line[3:]), "-s", shared_node.endpoint, "--rate", "1000"])

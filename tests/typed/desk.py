@@ -7,28 +7,26 @@ from gossipq_client import Client, DeadLetter, connect
 
 
 def explain(mq: Client, topic: str, group: str) -> list[str]:
-    lines = [
-        f"{stand.partition}: {stand.state} {stand.because}" for stand in mq.admin.why_group(topic, group)
-    ]
-    letters: list[DeadLetter] = list(mq.admin.dead_letters(topic, group))
+    lines = [f"{stand.partition}: {stand.state} {stand.because}" for stand in mq.group(topic, group).why()]
+    letters: list[DeadLetter] = list(mq.dead(topic, group).letters())
     lines += [f"{letter.ref} {letter.id or '-'} {letter.error}" for letter in letters]
-    for name, value, origin in mq.admin.group_policy(topic, group).policy:
+    for name, value, origin in mq.group(topic, group).describe().policy:
         lines.append(f"{name}={value} ({origin})")
-    for partition, span in mq.admin.positions(topic).items():
+    for partition, span in mq.topic(topic).positions().items():
         lines.append(f"{partition}: {span.end - span.first}")
     return lines
 
 
 def mend(mq: Client, topic: str, group: str) -> int:
-    mq.admin.pause(topic, group)
+    mq.group(topic, group).pause()
     try:
-        mq.admin.seek_group(topic, group, datetime.now(UTC) - timedelta(hours=1), dry_run=True)
+        mq.group(topic, group).seek(datetime.now(UTC) - timedelta(hours=1), dry_run=True)
     except WrongState as busy:
         print(busy.hint)
     finally:
-        mq.admin.resume(topic, group)
-    mq.admin.set_group(topic, group, lease=timedelta(seconds=30), backoff="1s")
-    return mq.admin.replay_dead(topic, group)
+        mq.group(topic, group).resume()
+    mq.group(topic, group).configure(lease=timedelta(seconds=30), backoff="1s")
+    return mq.dead(topic, group).replay()
 
 
 def main() -> None:
@@ -36,7 +34,7 @@ def main() -> None:
     try:
         print(*explain(mq, "orders", "billing"), sep="\n")
         print(mend(mq, "orders", "billing"))
-        schema = mq.admin.known_schema("orders")
+        schema = mq.topic("orders").schema()
         print(schema.version if schema is not None else "no schema")
         for found in mq.admin.find("orders", start="-1h", end=None, contains="ada", limit=3):
             print(found.ref, found.publish_time, found.id)

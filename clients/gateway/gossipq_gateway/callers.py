@@ -203,7 +203,7 @@ class Caller:
             groups.setdefault((known.topic, known.group), {})[known.delivery] = token
         late = set[str]()
         for (topic, group), found in groups.items():
-            late |= {found[each] for each in await self.mq.admin.ack_delivered(topic, group, found)}
+            late |= {found[each] for each in await self.mq.group(topic, group).ack_delivered(found)}
         return late
 
     async def mind(self) -> None:

@@ -8,4 +8,4 @@ with gossipq.connect() as mq:
     for msg in mq.consume("ticks", group="screen", ack=False, stop_at_end=True):
         print(msg.value.decode())  # nothing to ack; what is on its way when this dies is not sent again
     # --
-    print("acked", sum(row.acked for row in mq.admin.groups("ticks")))
+    print("acked", sum(row.acked for row in mq.topic("ticks").groups()))

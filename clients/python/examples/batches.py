@@ -26,6 +26,6 @@ def load(clicks: list[Click], messages: list[gossipq.Message]) -> None:
 if __name__ == "__main__":
     mq.publish_many("clicks", [b'{"page": "/", "ms": %d}' % ms for ms in range(-1, 99)])
     mq.run(stop_at_end=True)
-    for letter in mq.admin.dead_letters("clicks", "warehouse"):
+    for letter in mq.dead("clicks", "warehouse").letters():
         print(letter.reason, letter.error)
     mq.close()

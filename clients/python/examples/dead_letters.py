@@ -10,9 +10,9 @@ with gossipq.connect() as mq:
         else:
             msg.ack()
     # -- in the guide
-    for letter in mq.admin.dead_letters("invoices", "books"):
+    for letter in mq.dead("invoices", "books").letters():
         print(letter.offset, letter.reason, letter.error, letter.value)
-    mq.admin.replay_dead("invoices", "books")  # ready again, for this group only; purge_dead() removes them
+    mq.dead("invoices", "books").replay()  # ready again, for this group only; purge() removes them
     # --
     for msg in mq.consume("invoices", group="books", stop_at_end=True):
         with msg:

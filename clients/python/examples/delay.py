@@ -9,7 +9,7 @@ with gossipq.connect() as mq:
     # -- in the guide
     mq.publish("reminders", "tea is ready", delay="1s", ttl="10m")  # useless after ten minutes
     call = mq.publish("reminders", "call ada", at=tomorrow)
-    mq.reschedule(ref=call.ref, delay="2s")  # or mq.cancel(ref=call.ref)
+    mq.record(call.ref).reschedule(delay="2s")  # or .cancel()
     # --
     print("scheduled as", call.ref)
     for msg in mq.consume("reminders", group="me"):

@@ -27,6 +27,6 @@ if __name__ == "__main__":
     orders = [b'{"item": "apples", "count": 17}', b'{"item": "pears", "count": "some"}']
     mq.publish_many("shop", orders)
     mq.run(stop_at_end=True)  # without it: until SIGTERM or Ctrl-C, which let running handlers finish
-    for letter in mq.admin.dead_letters("shop", "packers"):
+    for letter in mq.dead("shop", "packers").letters():
         print(letter.reason, letter.error)
     mq.close()

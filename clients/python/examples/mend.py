@@ -7,13 +7,13 @@ with gossipq.connect() as mq:
     mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"])
     # -- in the guide
     for msg in mq.admin.find("letters", contains="Deer", start="-1h", limit=10):
-        new = mq.admin.edit(msg.topic, msg.partition, msg.offset, value="Dear Bob")  # both or neither
+        new = mq.record(msg.topic, msg.partition, msg.offset).edit(value="Dear Bob")  # both or neither
     # --
     for msg in mq.consume("letters", group="post", stop_at_end=True):
         with msg:
             print(msg.offset, msg.value.decode())
     mq.flush()
     # -- in the guide
-    mq.admin.requeue(ref=new.ref, group="post")  # redelivered, to this group only
+    mq.record(new.ref).requeue(group="post")  # redelivered, to this group only
     # --
     print("again:", mq.fetch("letters", "post").values())

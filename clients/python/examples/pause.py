@@ -8,10 +8,10 @@ with gossipq.connect() as mq:
     with next(workers) as msg:
         print(msg.value.decode())
     # -- in the guide
-    mq.admin.pause("jobs", "workers")  # nothing is handed out; records in flight can still be acked
-    for stand in mq.admin.why_group("jobs", "workers"):
+    mq.group("jobs", "workers").pause()  # delivers nothing; records in flight can still be acked
+    for stand in mq.group("jobs", "workers").why():
         print(stand.state, "-", stand.because, "-", stand.next)
-    mq.admin.resume("jobs", "workers")
+    mq.group("jobs", "workers").resume()
     # --
     with next(workers) as msg:
         print(msg.value.decode())

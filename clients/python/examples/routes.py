@@ -11,4 +11,4 @@ with gossipq.connect() as mq:
         with msg:
             print(msg.route, msg.value.decode())
     # --
-    print("nobody takes", sum(row.unmatched for row in mq.admin.groups("trades")))
+    print("nobody takes", sum(row.unmatched for row in mq.topic("trades").groups()))

@@ -4,7 +4,7 @@ import gossipq
 
 with gossipq.connect() as mq:
     # -- in the guide
-    mq.admin.bind_topic("new-orders", ["billing-in", "audit-in"])
+    mq.topic("new-orders").bind(["billing-in", "audit-in"])
     mq.publish("new-orders", b"17 apples")  # done when both have it
     # --
     for name in ("billing-in", "audit-in"):

@@ -5,9 +5,9 @@ import gossipq
 with gossipq.connect() as mq:
     parcel = mq.publish("parcels", b"to ada", delay="1h")
     # -- in the guide
-    for standing in mq.why(ref=parcel.ref).standings:
+    for standing in mq.record(parcel.ref).why().standings:
         print(standing.state, "-", standing.because, "-", standing.next)
-    mq.cancel(ref=parcel.ref, reason="lost")
-    for step in mq.admin.trace(ref=parcel.ref):
+    mq.record(parcel.ref).cancel(reason="lost")
+    for step in mq.record(parcel.ref).trace():
         print(step.what, step.reason)
     # --

@@ -94,7 +94,7 @@ def groups_of(mq: "Client", topic: str) -> "list[GroupStats]":
     if not names:
         raise no_topic(mq, topic)
     if "*" not in topic:
-        return mq.admin.groups(topic)
+        return mq.topic(topic).groups()
     return [part for part in mq.admin.stats().groups if part.topic in names]
 
 

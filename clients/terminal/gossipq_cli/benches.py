@@ -232,4 +232,4 @@ def topic(choices: Choices, name: str | None, retention_s: float | None) -> Iter
     finally:
         if name is None:
             with ask.connect(choices) as mq:
-                mq.admin.delete_topic(made.name)
+                mq.topic(made.name).delete()

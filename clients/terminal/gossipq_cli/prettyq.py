@@ -48,7 +48,7 @@ def export(mq: "Client", topics: list[str], out: Path, file_bytes: int = wire.FI
     """
     count = 0
     for topic in topics:
-        for partition in mq.admin.positions(topic):
+        for partition in mq.topic(topic).positions():
             layout = wire.Layout(topic, file_bytes)
             with closing(Folder(out / str(partition))) as folder:
                 for stretch in mq.batches(topic, partition=partition):

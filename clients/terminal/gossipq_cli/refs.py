@@ -18,17 +18,17 @@ id_option = click.option(
 
 
 def where(ref: str, record_id: str | None, also: str = "") -> dict[str, Any]:
-    """Return arguments for the client: a ref, or an id in a topic. `also`:
+    """Return arguments of `mq.record`: a ref, or an id in a topic. `also`:
     other accepted arguments.
     """
     if record_id is not None:
         if "/" in ref:
             raise click.UsageError(f"with --id, {ref!r} must be the name of a topic")
-        return {"topic": ref, "id": record_id}
+        return {"name": ref, "id": record_id}
     if "/" not in ref:
         ways = "write TOPIC/PARTITION/OFFSET, or TOPIC --id ID"
         raise click.UsageError(f"{ref!r} names no record; {ways}{also}")
-    return {"ref": ref}
+    return {"name": ref}
 
 
 def text_of(asked: str, ref: Ref) -> str:

@@ -59,27 +59,27 @@ def execute(mq: "Client", act: Act, means: Means) -> Done:
 
 def _requeue(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
-    return f"{mq.admin.requeue(ref=ref, group=act.text)} is ready for {act.text}"
+    return f"{mq.record(ref).requeue(group=act.text)} is ready for {act.text}"
 
 
 def _edit(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
-    return f"{ref} is void, {mq.admin.edit(ref=ref, value=act.text).ref} replaces it"
+    return f"{ref} is void, {mq.record(ref).edit(value=act.text).ref} replaces it"
 
 
 def _reschedule(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
-    return f"{mq.reschedule(ref=ref, delay=seconds_of(act.text))} is due in {act.text}"
+    return f"{mq.record(ref).reschedule(delay=seconds_of(act.text))} is due in {act.text}"
 
 
 def _cancel(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
-    return f"cancelled {mq.cancel(ref=ref, reason='')}"
+    return f"cancelled {mq.record(ref).cancel(reason='')}"
 
 
 def _rm(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
-    return f"removed {mq.cancel(ref=ref, reason='removed')}"
+    return f"removed {mq.record(ref).cancel(reason='removed')}"
 
 
 # --- a group, and its dead letters
@@ -87,20 +87,20 @@ def _rm(mq: "Client", act: Act, dry: bool, means: Means) -> str:
 
 def _replay(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
-    count = mq.admin.replay_dead(topic, group, dry_run=dry)
+    count = mq.dead(topic, group).replay(dry_run=dry)
     return f"{many(count, 'dead letter')} {'would be' if dry else 'made'} ready for {group} again"
 
 
 def _purge(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
-    count = mq.admin.purge_dead(topic, group, dry_run=dry)
+    count = mq.dead(topic, group).purge(dry_run=dry)
     return f"{many(count, 'dead letter')} of {group} {'would be ' if dry else ''}removed for good"
 
 
 def letters_of(mq: "Client", act: Act) -> Iterator["DeadLetter"]:
     """Yield the dead letters with the reason of the subject."""
     topic, group, reason, error = act.subject.names
-    for letter in mq.admin.dead_letters(topic, group, values=False):
+    for letter in mq.dead(topic, group).letters(values=False):
         if (letter.reason, letter.error) == (reason, error):
             yield letter
 
@@ -108,13 +108,13 @@ def letters_of(mq: "Client", act: Act) -> Iterator["DeadLetter"]:
 def _of_some(mq: "Client", act: Act, dry: bool, replay: bool) -> int:
     """Replay or purge some dead letters in portions, or only count them. Returns how many."""
     topic, group = act.subject.names[:2]
-    verb = mq.admin.replay_dead if replay else mq.admin.purge_dead
+    dead = mq.dead(topic, group)
+    verb = dead.replay if replay else dead.purge
     ranges = [
         (letter.partition, letter.offset, letter.offset + letter.count) for letter in letters_of(mq, act)
     ]
     return sum(
-        verb(topic, group, ranges[at : at + RANGES_AT_ONCE], dry_run=dry)
-        for at in range(0, len(ranges), RANGES_AT_ONCE)
+        verb(ranges[at : at + RANGES_AT_ONCE], dry_run=dry) for at in range(0, len(ranges), RANGES_AT_ONCE)
     )
 
 
@@ -149,7 +149,7 @@ def _pause(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
     parts = _parts(mq, topic, group)
     if not dry:
-        mq.admin.pause(topic, group)
+        mq.group(topic, group).pause()
         return f"{group} on {topic} is paused"
     told = "it is paused already; " if all(part.paused for part in parts) else ""
     flying = sum(part.in_flight for part in parts)
@@ -163,7 +163,7 @@ def _resume(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
     parts = _parts(mq, topic, group)
     if not dry:
-        mq.admin.resume(topic, group)
+        mq.group(topic, group).resume()
         return f"{group} on {topic} goes on"
     told = "" if any(part.paused for part in parts) else "it is not paused; "
     there = max(part.consumers for part in parts)
@@ -172,7 +172,7 @@ def _resume(mq: "Client", act: Act, dry: bool, means: Means) -> str:
 
 def _seek(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
-    rows = mq.admin.seek_group(topic, group, place_of(act.text), dry_run=dry)
+    rows = mq.group(topic, group).seek(place_of(act.text), dry_run=dry)
     again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
     what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
     return f"{group} on {topic} {'would go' if dry else 'goes'} on from {act.text}: {what}"
@@ -183,7 +183,7 @@ def _seek(mq: "Client", act: Act, dry: bool, means: Means) -> str:
 
 def _empty(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, *number = act.subject.names
-    count = mq.admin.purge_topic(topic, int(number[0]) if number else None, dry_run=dry)
+    count = mq.topic(topic).purge(int(number[0]) if number else None, dry_run=dry)
     told = f"{many(count, 'record')} of {'/'.join(act.subject.names)}"
     return f"{told} {'would be ' if dry else ''}removed for good"
 

@@ -107,7 +107,7 @@ class Answerer:
     def _record(self, topic: str, partition: int, offset: int) -> Record:
         ref = f"{topic}/{partition}/{offset}"
         try:
-            found = self.mq.admin.show(topic, partition, offset)
+            found = self.mq.record(topic, partition, offset).show()
         except (UnknownRecord, WrongState):
             return Record(ref, topic, partition, offset, gone=True)
         size = len(found.value)
@@ -147,9 +147,9 @@ class Answerer:
     # --- one record, one group
 
     def _open(self, ref: str) -> Opened:
-        found = self.mq.admin.show(ref=ref)
-        told = self.mq.why(ref=ref)
-        steps = self.mq.admin.trace(ref=ref)
+        found = self.mq.record(ref).show()
+        told = self.mq.record(ref).why()
+        steps = self.mq.record(ref).trace()
         fields = [
             ("stored", moment(round(found.stored_time * 1_000))),
             ("published", moment(published_ms(found))),
@@ -173,9 +173,9 @@ class Answerer:
         )
 
     def _stand(self, ask: Stand) -> Standing:
-        told = self.mq.admin.why_group(ask.topic, ask.group)
+        told = self.mq.group(ask.topic, ask.group).why()
         rows = [(stand.partition, stand.state, stand.because, stand.next) for stand in told]
-        letters = self.mq.admin.dead_letters(ask.topic, ask.group, values=False)
+        letters = self.mq.dead(ask.topic, ask.group).letters(values=False)
         looked = list(itertools.islice(letters, DEAD_MAX))
         return Standing(rows, dead_by_error(looked), len(looked) == DEAD_MAX)
 

@@ -21,6 +21,7 @@ from gossipq.wire import export
 from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Newest, Position
 from gossipq.wire.schemas import Declaration, Schema
 from gossipq_client import Client, columns
+from gossipq_client.api.sync import Exports
 from gossipq_client.operations import Span
 from gossipq_client.session import Stretch
 from gossipq_node.export import states
@@ -109,6 +110,7 @@ class Exporter:
         Raises ExportError, TornExport, ExportVersion.
         """
         columns.arrow("an export")
+        self._exports = Exports(mq)
         self._mq, self._folder, self._topics, self._allow_gap = mq, folder, list(topics), allow_gap
         self._progress = progress or (lambda done, total: None)
         self._export = NOTHING
@@ -284,9 +286,7 @@ class Exporter:
         answers it too, and may lack the newest records.
         """
         try:
-            return {
-                key: span for some in _portions(infos) for key, span in self._mq.admin.spans(some).items()
-            }
+            return {key: span for some in _portions(infos) for key, span in self._exports.spans(some).items()}
         except UnknownTopic as error:
             raise Busy(f"removed during its export: {error.message}", hint="run it again") from error
 
@@ -424,7 +424,7 @@ class Exporter:
         if self._seen.get(key, (0, []) if never else None) == now:
             return  # unchanged, or without groups and voided records from the start
         since = part.position.acks_end
-        index, runs = self._mq.admin.ack_runs(part.info, part.number, since)
+        index, runs = self._exports.ack_runs(part.info, part.number, since)
         acks = (
             self._place(part, export.ACKS).whole(states.acks(part.info, part.number, runs), since, index + 1)
             if runs
@@ -433,7 +433,7 @@ class Exporter:
         self._reached(part, acks_end=max(index + 1, since))  # not before they are on the disk
         if acks is not None:
             self._add([acks])
-        pages = self._mq.admin.state_pages(part.info, part.number)
+        pages = self._exports.state_pages(part.info, part.number)
         end = pages[0].index + 1
         if end > part.position.deliveries_end:
             rows = states.deliveries(part.info, part.number, pages)

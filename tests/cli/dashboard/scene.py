@@ -115,7 +115,7 @@ def _watched(hosts: list[Host], load_s: float) -> list[Snapshot]:
             mq.create_topic(topic, partitions=partitions)
         for topic, group, _, _ in GROUPS:
             mq.fetch(topic, group, n=1, wait=0.1, create=True)
-        mq.admin.set_group("clicks", "fraud", alarm_lag=5_000)
+        mq.group("clicks", "fraud").configure(alarm_lag=5_000)
     news: SimpleQueue[News] = SimpleQueue()
     watch = Watch(
         lambda address: connect(*([address] if address else servers), name=own_name(), timeout=2, wait=2),

@@ -46,11 +46,11 @@ def stats(*nexts: int, first: int = 0) -> StatsReply:
 
 
 def test_a_page_shows_each_record_once_and_asks_for_no_more_than_that(client) -> None:
-    client.answers = {"stats": stats(1_000_000), "show": stored}
+    client.answers = {"stats": stats(1_000_000), "record.show": stored}
     found = Answerer(client, means(nobody)).answer(Page("orders", -1, 0, 20))
     assert isinstance(found, Records)
     assert [record.offset for record in found.records] == list(range(999_980, 1_000_000))
-    assert len(client.called("show")) == 20
+    assert len(client.called("record.show")) == 20
     assert found.more
     back = Answerer(client, means(nobody)).answer(Page("orders", -1, 100, 20))
     assert isinstance(back, Records)
@@ -58,7 +58,7 @@ def test_a_page_shows_each_record_once_and_asks_for_no_more_than_that(client) ->
 
 
 def test_a_page_of_several_partitions_has_the_newest_of_each(client) -> None:
-    client.answers = {"stats": stats(100, 3), "show": stored}
+    client.answers = {"stats": stats(100, 3), "record.show": stored}
     found = Answerer(client, means(nobody)).answer(Page("orders", -1, 0, 10))
     assert isinstance(found, Records)
     assert [(record.partition, record.offset) for record in found.records] == [
@@ -77,17 +77,17 @@ def test_what_was_voided_stays_as_a_gap(client) -> None:
             raise WrongState("void")
         return stored(topic, partition, offset)
 
-    client.answers = {"stats": stats(4), "show": show}
+    client.answers = {"stats": stats(4), "record.show": show}
     found = Answerer(client, means(nobody)).answer(Page("orders", 0, 0, 10))
     assert isinstance(found, Records)
     assert {record.offset: record.gone for record in found.records} == {0: False, 1: True, 2: True, 3: False}
 
 
 def test_large_values_end_a_page(client) -> None:
-    client.answers = {"stats": stats(100), "show": lambda *at: stored(*at, value=bytes(PAGE_BYTES))}
+    client.answers = {"stats": stats(100), "record.show": lambda *at: stored(*at, value=bytes(PAGE_BYTES))}
     found = Answerer(client, means(nobody)).answer(Page("orders", 0, 0, 10))
     assert isinstance(found, Records)
-    assert len(client.called("show")) == 2
+    assert len(client.called("record.show")) == 2
     assert {len(record.value) for record in found.records} == {1_024}
     assert {record.size for record in found.records} == {PAGE_BYTES}
 
@@ -118,27 +118,31 @@ def test_a_search_that_nobody_waits_for_ends(client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "called", "arguments"),
+    ("act", "called", "name", "options"),
     [
         (
             Act("requeue", of_record("orders/0/1"), "billing"),
-            "requeue",
-            {"ref": "orders/0/1", "group": "billing"},
+            "record.requeue",
+            ("orders/0/1",),
+            {"group": "billing"},
         ),
         (
             Act("reschedule", of_record("orders/0/@1.0"), "5m"),
-            "reschedule",
-            {"ref": "orders/0/@1.0", "delay": 300.0},
+            "record.reschedule",
+            ("orders/0/@1.0",),
+            {"delay": 300.0},
         ),
-        (Act("cancel", of_record("orders/0/1")), "cancel", {"ref": "orders/0/1", "reason": ""}),
-        (Act("rm", of_record("orders/0/1")), "cancel", {"ref": "orders/0/1", "reason": "removed"}),
-        (Act("edit", of_record("orders/0/1"), "new"), "edit", {"ref": "orders/0/1", "value": "new"}),
+        (Act("cancel", of_record("orders/0/1")), "record.cancel", ("orders/0/1",), {"reason": ""}),
+        (Act("rm", of_record("orders/0/1")), "record.cancel", ("orders/0/1",), {"reason": "removed"}),
+        (Act("edit", of_record("orders/0/1"), "new"), "record.edit", ("orders/0/1",), {"value": "new"}),
     ],
 )
-def test_verbs_are_those_of_the_client(client, act: Act, called: str, arguments: dict[str, object]) -> None:
-    client.answers = {called: SimpleNamespace(ref="orders/0/9") if called == "edit" else "orders/0/1"}
+def test_verbs_are_those_of_the_client(
+    client, act: Act, called: str, name: tuple[str], options: dict[str, object]
+) -> None:
+    client.answers = {called: SimpleNamespace(ref="orders/0/9") if called == "record.edit" else "orders/0/1"}
     assert isinstance(Answerer(client, means(nobody)).answer(act), Done)
-    assert client.called(called) == [((), arguments)]
+    assert client.called(called) == [(name, options)]
 
 
 def test_a_wrong_delay_is_told(client) -> None:

@@ -198,7 +198,7 @@ class Pages:
     async def _done(self, topic: str) -> dict[int, int]:
         """Return for each partition the offset below which all is consumed."""
         found: dict[int, int] = {}
-        for row in await self._mq.admin.groups(topic):
+        for row in await self._mq.topic(topic).groups():
             if self._is_ours(row.group):
                 number = row.partition & 0xFFFF
                 found[number] = min(row.cursor, found.get(number, row.cursor))
@@ -210,9 +210,9 @@ class Pages:
             assert named is not None, "looked at above"
             try:
                 if named.id:
-                    record = await self._mq.admin.show(topic, id=named.id)
+                    record = await self._mq.record(topic, id=named.id).show()
                 else:
-                    record = await self._mq.admin.show(topic, named.partition, named.offset)
+                    record = await self._mq.record(topic, named.partition, named.offset).show()
             except GossipqError:
                 continue
             done = (await self._done(topic)).get(record.partition, 0)
@@ -241,9 +241,9 @@ class Pages:
             assert named is not None, "looked at above"
             try:
                 if named.id:
-                    await self._mq.cancel(topic, id=named.id, reason="deleted")
+                    await self._mq.record(topic, id=named.id).cancel(reason="deleted")
                 else:
-                    await self._mq.cancel(topic, named.partition, named.offset, reason="deleted")
+                    await self._mq.record(topic, named.partition, named.offset).cancel(reason="deleted")
             except GossipqError as error:
                 self._broker.desk.log.info("%s is not deleted: %s", fields["messageCode"], error)
         return wire.told(0)

@@ -164,5 +164,5 @@ class Fanout:
         upto = min(self._end, self._floor, *(first for first in firsts if first is not None))
         if upto > self._told:
             with suppress(UnknownTopic):
-                await self._desk.mq.admin.ack_below(self._topic, self._group, {0: upto})
+                await self._desk.mq.group(self._topic, self._group).ack_below({0: upto})
             self._told = upto

@@ -431,7 +431,7 @@ async def _letters(watch: Watch, topic: str, group: str) -> Shown:
         return {"dead_of": [], "stand": None, "letters": []}
 
     def first(mq: Client) -> list[Any]:
-        found = mq.admin.dead_letters(topic, group, values=False)
+        found = mq.dead(topic, group).letters(values=False)
         return [letter for letter, _ in zip(found, range(LETTERS_SHOWN), strict=False)]
 
     try:

@@ -159,7 +159,7 @@ class Actions:
 
     async def delete_queue(self, asked: Asked) -> dict[str, Any]:
         queue = self._queue(asked)
-        await asked.caller.mq.admin.delete_topic(queue.name)
+        await asked.caller.mq.topic(queue.name).delete()
         await self._table.put(Queue(queue.name, {}, gone=True))
         return {}
 
@@ -212,12 +212,12 @@ class Actions:
         )
         await self._check_target(asked, changed)
         queues.check_scope(changed, await asked.caller.mq.topics(queue.name))
-        await asked.caller.mq.admin.set_topic(queue.name, **changed.policy())
+        await asked.caller.mq.topic(queue.name).configure(**changed.policy())
         await self._table.put(changed)
         return {}
 
     async def purge_queue(self, asked: Asked) -> dict[str, Any]:
-        await asked.caller.mq.admin.purge_topic(self._queue(asked).name)
+        await asked.caller.mq.topic(self._queue(asked).name).purge()
         return {}
 
     async def list_sources(self, asked: Asked) -> dict[str, Any]:
@@ -304,7 +304,7 @@ class Actions:
         """
         for mq in (asked.caller.mq, self._table.mq):
             try:
-                return messages.id_of((await mq.admin.show(ref=ref)).headers_shown, ref)
+                return messages.id_of((await mq.record(ref).show()).headers_shown, ref)
             except (Forbidden, UnknownRecord):
                 continue
         return messages.id_of({}, ref)

@@ -244,7 +244,7 @@ class Queues:
     async def follow(self) -> None:
         """Read changes, forever."""
         await self.mq.create_topic(TOPIC, 1, if_not_exists=True, retain="forever")
-        ends = await self.mq.admin.positions(TOPIC)
+        ends = await self.mq.topic(TOPIC).positions()
         last = ends[0].end - 1
         if last < ends[0].first:
             self._at_end.set()

@@ -4,6 +4,7 @@ from typing import Any
 
 from gossipq.types import partition_of
 from gossipq.values import TopicInfo
+from gossipq_client.api.aio import RecordHandle
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import Call
 from gossipq_ops.sums import GroupSum, group_sums
@@ -43,24 +44,24 @@ async def topic(call: Call) -> shapes.Topic:
     name = call.path["topic"]
     found = [info for info in await call.caller.mq.topics(name) if info.name == name]
     if not found:
-        await call.caller.mq.admin.positions(name)  # raises the error
+        await call.caller.mq.topic(name).positions()  # raises the error
     return _topic(found[0])
 
 
 async def set_topic(call: Call) -> shapes.Topic:
     """Change the policy of a topic."""
-    return _topic(await call.caller.mq.admin.set_topic(call.path["topic"], **plain.options_of(call.body)))
+    return _topic(await call.caller.mq.topic(call.path["topic"]).configure(**plain.options_of(call.body)))
 
 
 async def delete_topic(call: Call) -> None:
     """Delete a topic with its records and groups."""
-    await call.caller.mq.admin.delete_topic(call.path["topic"])
+    await call.caller.mq.topic(call.path["topic"]).delete()
 
 
 async def purge_topic(call: Call) -> shapes.Counted:
     """Remove all records that the topic has now; scheduled records stay."""
     body: shapes.Purge = call.body
-    count = await call.caller.mq.admin.purge_topic(call.path["topic"], body.partition, dry_run=body.dry_run)
+    count = await call.caller.mq.topic(call.path["topic"]).purge(body.partition, dry_run=body.dry_run)
     return shapes.Counted(count=count)
 
 
@@ -85,20 +86,20 @@ def _group(found: GroupSum) -> shapes.Group:
 
 async def groups(call: Call) -> shapes.Groups:
     """List the groups of a topic with their counters."""
-    found = group_sums(await call.caller.mq.admin.groups(call.path["topic"]))
+    found = group_sums(await call.caller.mq.topic(call.path["topic"]).groups())
     return shapes.Groups(groups=[_group(found[name]) for name in sorted(found)])
 
 
 async def set_group(call: Call) -> None:
     """Change the policy of a group."""
     path = call.path
-    await call.caller.mq.admin.set_group(path["topic"], path["group"], **plain.options_of(call.body))
+    await call.caller.mq.group(path["topic"], path["group"]).configure(**plain.options_of(call.body))
 
 
 async def delete_group(call: Call) -> shapes.Counted:
     """Delete a group. Returns the number of its shards."""
     path = call.path
-    count = await call.caller.mq.admin.delete_group(path["topic"], path["group"], dead=call.body.dead)
+    count = await call.caller.mq.group(path["topic"], path["group"]).delete(dead=call.body.dead)
     return shapes.Counted(count=count)
 
 
@@ -106,9 +107,7 @@ async def seek_group(call: Call) -> shapes.SoughtList:
     """Move a group to another position."""
     body: shapes.Seek = call.body
     to = plain.start_of(body.to)
-    rows = await call.caller.mq.admin.seek_group(
-        call.path["topic"], call.path["group"], to, dry_run=body.dry_run
-    )
+    rows = await call.caller.mq.group(call.path["topic"], call.path["group"]).seek(to, dry_run=body.dry_run)
     return shapes.SoughtList(
         partitions=[
             shapes.Sought(
@@ -126,7 +125,7 @@ async def seek_group(call: Call) -> shapes.SoughtList:
 async def why_group(call: Call) -> shapes.Why:
     """Explain in each partition why a group waits."""
     topic, group = call.path["topic"], call.path["group"]
-    stands = await call.caller.mq.admin.why_group(topic, group)
+    stands = await call.caller.mq.group(topic, group).why()
     return shapes.Why(
         ref=f"{topic}/{group}",
         standings=[_stand(each, group=group, partition=each.partition) for each in stands],
@@ -140,27 +139,27 @@ def _stand(standing: Any, **where: Any) -> shapes.Stand:
 # --- single records
 
 
-def _named(call: Call) -> dict[str, Any]:
-    """Return the record that the path names.
+def _record(call: Call) -> RecordHandle:
+    """Return a handle of the record that the path names.
 
     It is TOPIC/PARTITION/OFFSET, TOPIC/PARTITION/@ENTRY.RECORD, or TOPIC/by-id/ID.
     """
     topic, partition, place = (call.path[name] for name in ("topic", "partition", "place"))
     if partition == "by-id":
-        return {"topic": topic, "id": place}
-    return {"ref": f"{topic}/{partition}/{place}"}
+        return call.caller.mq.record(topic, id=place)
+    return call.caller.mq.record(f"{topic}/{partition}/{place}")
 
 
 async def show(call: Call) -> shapes.Delivery:
     """Return a record, also a scheduled one or a dead letter."""
-    return plain.shown(await call.caller.mq.admin.show(**_named(call)))
+    return plain.shown(await _record(call).show())
 
 
 async def why(call: Call) -> shapes.Why:
     """Explain the state of a record for one or all groups: state, reason, and
     the command to change it.
     """
-    found = await call.caller.mq.why(**_named(call), group=call.query.group)
+    found = await _record(call).why(group=call.query.group)
     return shapes.Why(
         ref="/".join(call.path[name] for name in ("topic", "partition", "place")),
         standings=[_stand(each, group=each.group) for each in found.standings],
@@ -169,7 +168,7 @@ async def why(call: Call) -> shapes.Why:
 
 async def trace(call: Call) -> shapes.Steps:
     """Return the history of a record, as far as the topic keeps it."""
-    found = await call.caller.mq.admin.trace(**_named(call), group=call.query.group)
+    found = await _record(call).trace(group=call.query.group)
     return shapes.Steps(
         steps=[
             shapes.Step(
@@ -191,23 +190,23 @@ async def edit(call: Call) -> shapes.Stored:
     given = bytes(body.value) or body.value_base64 is not None
     value = plain.value_of(body.value, body.value_base64) if given else None
     headers = plain.headers_in(body)
-    return plain.stored(await call.caller.mq.admin.edit(**_named(call), value=value, headers=headers))
+    return plain.stored(await _record(call).edit(value=value, headers=headers))
 
 
 async def cancel(call: Call) -> shapes.Moved:
     """Void a record that no consumer holds and that not every group has acked."""
-    return shapes.Moved(ref=await call.caller.mq.cancel(**_named(call), reason=call.body.reason))
+    return shapes.Moved(ref=await _record(call).cancel(reason=call.body.reason))
 
 
 async def reschedule(call: Call) -> shapes.Moved:
     """Change the due time of a scheduled record."""
     options = plain.options_of(call.body)
-    return shapes.Moved(ref=await call.caller.mq.reschedule(**_named(call), **options))
+    return shapes.Moved(ref=await _record(call).reschedule(**options))
 
 
 async def requeue(call: Call) -> shapes.Moved:
     """Make a record ready for a group once more."""
-    ref = await call.caller.mq.admin.requeue(**_named(call), group=call.body.group)
+    ref = await _record(call).requeue(group=call.body.group)
     return shapes.Moved(ref=ref)
 
 
@@ -218,8 +217,8 @@ async def dead_letters(call: Call) -> shapes.DeadList:
     """List the dead letters of a group."""
     asked: shapes.DeadPage = call.query
     found: list[shapes.Dead] = []
-    async for letter in call.caller.mq.admin.dead_letters(
-        call.path["topic"], call.path["group"], values=asked.values
+    async for letter in call.caller.mq.dead(call.path["topic"], call.path["group"]).letters(
+        values=asked.values
     ):
         found.append(plain.dead(letter, asked.values))
         if len(found) == asked.n:
@@ -230,8 +229,8 @@ async def dead_letters(call: Call) -> shapes.DeadList:
 async def replay_dead(call: Call) -> shapes.Counted:
     """Make dead letters ready for their group again, or publish them to another topic."""
     body: shapes.Replay = call.body
-    count = await call.caller.mq.admin.replay_dead(
-        call.path["topic"], call.path["group"], body.ranges, to=body.to, dry_run=body.dry_run
+    count = await call.caller.mq.dead(call.path["topic"], call.path["group"]).replay(
+        body.ranges, to=body.to, dry_run=body.dry_run
     )
     return shapes.Counted(count=count)
 
@@ -239,8 +238,8 @@ async def replay_dead(call: Call) -> shapes.Counted:
 async def purge_dead(call: Call) -> shapes.Counted:
     """Delete dead letters."""
     body: shapes.Letters = call.body
-    count = await call.caller.mq.admin.purge_dead(
-        call.path["topic"], call.path["group"], body.ranges, dry_run=body.dry_run
+    count = await call.caller.mq.dead(call.path["topic"], call.path["group"]).purge(
+        body.ranges, dry_run=body.dry_run
     )
     return shapes.Counted(count=count)
 

@@ -14,6 +14,7 @@ from gossipq.errors import BadRequest, UnknownTopic
 from gossipq.types import partition_of
 from gossipq.values import TopicInfo
 from gossipq_client.aio import Client
+from gossipq_client.api.aio import Exports
 from gossipq_client.operations import Span
 from gossipq_client.values import inputs
 
@@ -138,11 +139,11 @@ async def _found(
     check_size(sum(len(f"{name}@/") + 4 * len(info.shards) for name, info in infos.items()))
     for name in names:
         if "*" not in name and name not in infos:
-            await mq.admin.positions(name)  # raises the error for a missing or virtual topic
+            await mq.topic(name).positions()  # raises the error for a missing or virtual topic
     found: list[tuple[TopicInfo, dict[int, Span]]] = []
     for name, info in sorted(infos.items()):
         try:
-            spans = await mq.admin.spans([info], start)
+            spans = await Exports(mq).spans([info], start)
         except UnknownTopic:  # removed a moment ago
             if name in names:
                 raise

@@ -263,10 +263,10 @@ async def read_range(call: Call) -> shapes.Page:
     """
     asked: shapes.Read = call.query
     mq, topic = call.caller.mq, call.path["topic"]
-    spans = await mq.admin.positions(topic, plain.start_of(asked.start))
+    spans = await mq.topic(topic).positions(plain.start_of(asked.start))
     ends = {number: span.end for number, span in spans.items()}
     if asked.end is not None:
-        stops = await mq.admin.positions(topic, plain.start_of(asked.end))
+        stops = await mq.topic(topic).positions(plain.start_of(asked.end))
         ends = {number: min(end, stops[number].first) for number, end in ends.items()}
     wanted = sorted(spans) if asked.partition is None else [asked.partition]
     if asked.partition is not None and asked.partition not in spans:

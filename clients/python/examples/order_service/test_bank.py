@@ -43,5 +43,5 @@ def test_an_order_waits_for_the_bank(bank, monkeypatch):
 def test_an_empty_order_becomes_a_dead_letter(bank):
     bank.publish("orders", Order("o-2", "bob", 0), key="bob")
     bank.run(stop_at_end=True)
-    (letter,) = bank.admin.dead_letters("orders", "bank")
+    (letter,) = bank.dead("orders", "bank").letters()
     assert letter.error == "nothing to pay"

@@ -2,7 +2,6 @@
 call they wait for. Pure.
 """
 
-from gossipq_client.operations import progress
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Ranges, Result, Talk, go_on
 from gossipq_client.operations.schedules import (
@@ -39,7 +38,6 @@ __all__ = [
     "Tick",
     "go_on",
     "group_rules",
-    "progress",
     "record_of",
     "schedule_of",
 ]

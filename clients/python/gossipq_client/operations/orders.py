@@ -1,10 +1,10 @@
 """Operators' requests about nodes, topics, groups and clients, as talks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gossipq import limits
-from gossipq.errors import BadRequest, GossipqError
-from gossipq.messages import Done, Topics
+from gossipq.errors import BadRequest, GossipqError, UnknownTopic
+from gossipq.messages import Done, DropTopic, Resolve, Status, StatusReply, Topics
 from gossipq.operator_messages import (
     Alarms,
     Clients,
@@ -23,7 +23,7 @@ from gossipq.operator_messages import (
     ShowGroup,
     Sought,
 )
-from gossipq.types import META_SHARD, NODE_SHARD, PartitionKey, partition_key
+from gossipq.types import META_SHARD, NODE_SHARD, Offset, PartitionKey, partition_key
 from gossipq.values import (
     Alarm,
     ClientRow,
@@ -35,7 +35,9 @@ from gossipq.values import (
     TopicInfo,
     TopicOptions,
 )
-from gossipq_client.operations.questions import Asking, Talk, by_shard, require
+from gossipq_client.operations import progress
+from gossipq_client.operations.questions import Asking, Position, Talk, by_shard, require
+from gossipq_client.operations.standings import Delivery, Span
 from gossipq_client.session import Answer
 from gossipq_client.values import inputs
 
@@ -68,6 +70,9 @@ class Operating(Asking):
         parts = yield from self._of_workers(lambda more: Kick(session, for_ms), Done)
         return sum(part.count for part in parts)
 
+    def status(self) -> Talk[StatusReply]:
+        return (yield from self.ask(Status(), NODE_SHARD, StatusReply))
+
     def alarms(self) -> Talk[list[Alarm]]:
         return (yield from self.ask(ListAlarms(), NODE_SHARD, Alarms)).rows
 
@@ -80,6 +85,20 @@ class Operating(Asking):
         (info,) = (yield from self.ask(SetTopic(name, options), META_SHARD, Topics)).topics
         self._session.publishing.learn(info)
         return info
+
+    def described(self, name: str) -> Talk[TopicInfo]:
+        """Returns a topic, also a virtual one. Raises NotFound."""
+        found = (yield from self.ask(Resolve([name]), META_SHARD, Topics)).topics if "*" not in name else []
+        if not found:
+            raise UnknownTopic(f"topic {name!r} does not exist", hint="gossipq topic ls")
+        return found[0]
+
+    def delete_topic(self, name: str) -> Talk[None]:
+        yield from self.ask(DropTopic(name), META_SHARD, Topics)
+        self._session.publishing.drop(name)
+
+    def positions(self, topic: str, start: Position) -> Talk[dict[int, Span]]:
+        return (yield from progress.positions(self, topic, start))
 
     def purge_topic(self, name: str, partition: int | None, dry_run: bool) -> Talk[int]:
         """Removes the records that are there now; records published meanwhile stay."""
@@ -127,6 +146,12 @@ class Operating(Asking):
         if not count:
             raise no_group(topic, group)
         return count
+
+    def ack_below(self, topic: str, group: str, ends: Mapping[int, Offset]) -> Talk[None]:
+        return (yield from progress.ack_below(self, self._session, topic, group, ends))
+
+    def ack_delivered(self, topic: str, group: str, deliveries: Collection[Delivery]) -> Talk[set[Delivery]]:
+        return (yield from progress.ack_delivered(self, topic, group, deliveries))
 
     def _in_all(
         self,

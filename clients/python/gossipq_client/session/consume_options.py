@@ -25,7 +25,7 @@ class FetchOptions(TypedDict, total=False):
         stop_at_end.
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order). The first
         consumer of a group chooses the mode. A later one with another mode is refused; see
-        `admin.set_group`.
+        `mq.group(topic, group).configure`.
     route: take only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
     create: create missing topics; otherwise a missing topic raises NotFound
     ack: False = at most once: a record counts as done before it leaves the node
@@ -164,7 +164,7 @@ def _checked_start(
         if group:
             raise BadRequest(
                 "start= with an offset for each partition is for readers: a group keeps its own positions",
-                hint="leave group= out, or move the group: mq.admin.seek_group",
+                hint="leave group= out, or move the group: mq.group(topic, group).seek",
             )
         return inputs.starts_of(start, names)
     if start is not None:

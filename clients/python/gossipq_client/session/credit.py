@@ -94,7 +94,7 @@ class Subscription:
         offsets = self._offsets.get(topic.name, {}) if named else {}
         count = len(topic.shards)
         if (beyond := max(offsets, default=0)) >= count:
-            hint = f"partitions 0 to {count - 1} are there; mq.admin.positions({topic.name!r})"
+            hint = f"partitions 0 to {count - 1} are there; mq.topic({topic.name!r}).positions()"
             self.error = BadRequest(f"start= names partition {beyond} of {topic.name}", hint=hint)
         keys = [partition_key(topic.id, number) for number in range(count)]
         return [

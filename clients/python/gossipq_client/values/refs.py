@@ -59,33 +59,27 @@ class Address(NamedTuple):
         return [self.number]
 
 
-def address(
-    topic: str, partition: int | None, offset: int | None, ref: str, id: inputs.Value | None
-) -> Address:
-    """The record that (topic, partition, offset), ref=, or topic and id= name. Raises BadRequest
-    unless exactly one of these is given.
+def address(name: str, partition: int | None, offset: int | None, id: inputs.Value | None) -> Address:
+    """The record that a ref, (topic, partition, offset), or topic and id= name. Raises BadRequest
+    unless exactly one record is named.
     """
-    if ref:
-        if topic or partition is not None or offset is not None or id is not None:
-            raise BadRequest(
-                "ref= names the record by itself", hint="leave topic, partition, offset and id= out"
-            )
-        return parse(ref)
+    if "/" in inputs.text_of(name, "record") and (partition, offset, id) == (None, None, None):
+        return parse(name)
     if (
-        not topic
-        or "/" in inputs.text_of(topic, "topic")
+        not name
+        or "/" in name
         or (offset is None) == (id is None)
         or (offset is not None and partition is None)
     ):
         raise BadRequest(
-            "name exactly one record",
-            hint='pass ("orders", 0, 17), ref="orders/0/17" or ("orders", id="order-17")',
+            f"{name!r} does not name exactly one record",
+            hint='pass "orders/0/17", ("orders", 0, 17) or ("orders", id="order-17")',
         )
     number = None if partition is None else inputs.whole(partition, "partition", 0, 0xFFFF)
     if id is not None:
-        return Address(topic, number, id=inputs.id_bytes(id))
+        return Address(name, number, id=inputs.id_bytes(id))
     assert offset is not None, "an offset or an id"
-    return Address(topic, number, inputs.whole(offset, "offset", 0, 2**63 - 1))
+    return Address(name, number, inputs.whole(offset, "offset", 0, 2**63 - 1))
 
 
 def parse(ref: str) -> Address:

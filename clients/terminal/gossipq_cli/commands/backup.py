@@ -45,13 +45,14 @@ def command(choices: Choices, /, out: str, rate: int, keep_s: float | None) -> i
     It may be interrupted at any time; the next run continues. gossipq store restore reads it. In
     a cluster with users it needs the permission "cluster". A backup contains all records, so protect it.
     """
+    from gossipq_client.api.sync import Exports
     from gossipq_node.backup.backup import Backup, Pace
     from gossipq_node.backup.folder import folder_at
 
     output = Output(choices)
     told = lambda done: output.detail(f"{size(done)} read")  # noqa: E731
     with ask.connect(choices, PATIENCE_S) as mq, folder_at(out, writes=True) as folder:
-        taken = Backup(mq.admin, folder, Pace(rate), told).run(keep_s)
+        taken = Backup(Exports(mq), folder, Pace(rate), told).run(keep_s)
     point = taken.point
     row: dict[str, Any] = {"out": out, "point": point.sequence, "cluster": point.cluster}
     row |= {"bytes_new": taken.bytes_new, "files_new": taken.files_new, "removed": taken.files_removed}

@@ -85,7 +85,7 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal shown
-        for letter in islice(mq.admin.dead_letters(topic, group or "", values=False), limit or None):
+        for letter in islice(mq.dead(topic, group or "").letters(values=False), limit or None):
             shown += 1
             yield _row(letter)
 
@@ -112,7 +112,7 @@ def _count_errors(choices: Choices, out: Output, topic: str, group: str | None) 
 
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        rows = dead_by_error(mq.admin.dead_letters(topic, group or "", values=False))
+        rows = dead_by_error(mq.dead(topic, group or "").letters(values=False))
     columns = [counter("letters"), Column("reason"), Column("error", _line)]
     columns += [Column("time_ms", moment, title="newest"), Column("ref")]
     out.rows(columns, [row._asdict() for row in rows])
@@ -146,14 +146,14 @@ def show(choices: Choices, ref: str, group: str | None) -> None:
     """
     place, out = refs.place(ref), Output(choices)
     with ask.connect(choices) as mq:
-        letters = mq.admin.dead_letters(place.topic, group or "", partition=place.number, start=place.offset)
+        letters = mq.dead(place.topic, group or "").letters(partition=place.number, start=place.offset)
         here = list(takewhile(lambda letter: letter.offset == place.offset, letters))
         if not here:
             whose = f" of {group}" if group else ""
             raise failures.Failure(
                 "not_found", f"{ref} is no dead letter{whose}", f"`gossipq why {ref}`", failures.NOT_FOUND
             )
-        steps = [mq.admin.trace(ref=ref, group=letter.group) for letter in here]
+        steps = [mq.record(ref).trace(group=letter.group) for letter in here]
     if out.for_machines:
         rows = [
             _row(letter) | {"steps": list(map(as_object, taken))} | records.content(letter)
@@ -211,7 +211,7 @@ def replay(
     chosen = [refs.range_of(text, topic) for text in ranges] or None
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        count = mq.admin.replay_dead(topic, group, chosen, to=to, dry_run=dry_run)
+        count = mq.dead(topic, group).replay(chosen, to=to, dry_run=dry_run)
     row = {"topic": topic, "group": group, "to": to, "count": count, "dry_run": dry_run}
     done = f"published to {to}" if to else f"ready for {group} again"
     Output(choices).one(row, f"{many(count, 'dead letter')} {'would be ' if dry_run else ''}{done}", group)
@@ -233,11 +233,11 @@ def purge(choices: Choices, topic: str, group: str, ranges: tuple[str, ...], dry
     chosen = [refs.range_of(text, topic) for text in ranges] or None
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        count = mq.admin.purge_dead(topic, group, chosen, dry_run=True)
+        count = mq.dead(topic, group).purge(chosen, dry_run=True)
         if count and not dry_run:
             what = f"{many(count, 'dead letter')} of {group} on {topic}"
             ask.sure(choices, f"purging {what}", f"purge {what} for good?")
-            count = mq.admin.purge_dead(topic, group, chosen)
+            count = mq.dead(topic, group).purge(chosen)
     row = {"topic": topic, "group": group, "count": count, "dry_run": dry_run}
     text = f"{many(count, 'dead letter')} {'would be ' if dry_run else ''}purged"
     Output(choices).one(row, text, group)

@@ -242,7 +242,7 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
-        rules = mq.admin.group_policy(topic, group)
+        rules = mq.group(topic, group).describe()
     row, out = totals(parts)[0], Output(choices)
     if out.for_machines:
         policy = {name: {"value": value, "origin": origin} for name, value, origin in rules.policy}
@@ -283,7 +283,7 @@ def pause(choices: Choices, topic: str, group: str | None, named: str | None) ->
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
-        mq.admin.pause(topic, group)
+        mq.group(topic, group).pause()
     text = f"{group} on {topic} is paused; gossipq group resume {topic} {group} ends that"
     Output(choices).one(
         {"topic": topic, "group": group, "paused": True, "partitions": len(parts)}, text, group
@@ -304,7 +304,7 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
-        mq.admin.resume(topic, group)
+        mq.group(topic, group).resume()
     text = f"{group} on {topic} is resumed: {many(sum(part.ready for part in parts), 'record')} ready"
     Output(choices).one(
         {"topic": topic, "group": group, "paused": False, "partitions": len(parts)}, text, group
@@ -357,7 +357,7 @@ def change(choices: Choices, /, topic: str, group: str | None, named: str | None
         raise click.UsageError("name what is to change, as in --alarm-lag 10000")
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        mq.admin.set_group(topic, group, **given)
+        mq.group(topic, group).configure(**given)
     row = {"topic": topic, "group": group, "changed": sorted(given)}
     Output(choices).one(
         row, f"{group} on {topic} is changed: {', '.join(sorted(given)).replace('_', '-')}", group
@@ -391,12 +391,12 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
     group, place = _one(group, named), _place(to)
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        rows = mq.admin.seek_group(topic, group, place, dry_run=True)
+        rows = mq.group(topic, group).seek(place, dry_run=True)
         again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
         what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
         if not dry_run:
             ask.sure(choices, f"moving group {group}", f"move group {group} on {topic} to {to}: {what}?")
-            rows = mq.admin.seek_group(topic, group, place)
+            rows = mq.group(topic, group).seek(place)
     out = Output(choices)
     columns = [counter("partition"), *map(counter, ("before", "after", "again", "skipped"))]
     out.rows(columns, [as_object(row) | {"partition": partition_of(row.partition)} for row in rows])
@@ -431,7 +431,7 @@ def remove(choices: Choices, topic: str, group: str | None, named: str | None, d
         dead = sum(part.dead for part in parts)
         losing = f" and {many(dead, 'dead letter')}" if dead and dead_letters else ""
         ask.sure(choices, f"removing group {group}", f"remove group {group} on {topic}{losing}?")
-        mq.admin.delete_group(topic, group, dead=dead_letters)
+        mq.group(topic, group).delete(dead=dead_letters)
     Output(choices).one(
         {"topic": topic, "group": group, "dead_letters": dead},
         f"group {group} on {topic} removed{losing}",

@@ -48,7 +48,7 @@ def show(choices: Choices, ref: str, record_id: str | None, raw: bool) -> None:
     """
     where, out = refs.where(ref, record_id), Output(choices)
     with ask.connect(choices) as mq:
-        record = mq.admin.show(**where)
+        record = mq.record(**where).show()
     if raw:
         sys.stdout.buffer.write(record.value)
         return
@@ -153,7 +153,7 @@ def cancel(choices: Choices, ref: str, record_id: str | None, reason: str) -> No
         choices, f"cancelling {_name(ref, record_id)}", f"cancel {_name(ref, record_id)} for every group?"
     )
     with ask.connect(choices) as mq:
-        done = mq.cancel(**where, reason=reason)
+        done = mq.record(**where).cancel(reason=reason)
     Output(choices).one({"ref": done}, f"cancelled {done}", done)
 
 
@@ -177,11 +177,11 @@ def remove(choices: Choices, names: tuple[str, ...], reason: str) -> int:
     with ask.connect(choices) as mq:
         for where in wheres:
             try:
-                mq.cancel(**where, reason=reason)
+                mq.record(**where).cancel(reason=reason)
             except GossipqError as refused:
                 if len(names) == 1 or refused.retryable:
                     raise
-                out.say(f"{where['ref']}: {refused.message}")
+                out.say(f"{where['name']}: {refused.message}")
                 error = error or refused
                 continue
             gone += 1
@@ -215,7 +215,7 @@ def reschedule(
     when: dict[str, Any] = {"delay": delay} if at is None else {"at": at}
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
-        done = mq.reschedule(**where, **when)
+        done = mq.record(**where).reschedule(**when)
     text = f"in {delay:g} s" if at is None else f"at {at:%Y-%m-%d %H:%M:%S%z}"
     Output(choices).one({"ref": done}, f"{done} is due {text}", done)
 
@@ -235,7 +235,7 @@ def requeue(choices: Choices, ref: str, record_id: str | None, group: str) -> No
     """
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq, asking(mq, ref.partition("/")[0], group):
-        done = mq.admin.requeue(**where, group=group)
+        done = mq.record(**where).requeue(group=group)
     Output(choices).one({"ref": done, "group": group}, f"{done} is ready for {group}", done)
 
 
@@ -271,7 +271,7 @@ def edit(
         change["value"] = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8", "surrogateescape")
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
-        receipt = mq.admin.edit(**where, **change)
+        receipt = mq.record(**where).edit(**change)
     row = {"ref": receipt.ref, "partition": receipt.partition, "offset": receipt.offset}
     Output(choices).one(row, f"{_name(ref, record_id)} is void, {receipt.ref} replaces it", receipt.ref)
 

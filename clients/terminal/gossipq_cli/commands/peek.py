@@ -159,7 +159,7 @@ def _shown(record: "Message") -> Row:
 def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
     """Yield the newest records over all partitions, newest first."""
     rows = []
-    for partition, (first, end) in mq.admin.positions(topic).items():
+    for partition, (first, end) in mq.topic(topic).positions().items():
         for offset in range(end - 1, max(first, end - number) - 1, -1):
             rows += _row(mq, topic, partition, offset)
     yield from sorted(rows, key=lambda row: str(row["time"]), reverse=True)
@@ -167,12 +167,12 @@ def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
 
 def _open(mq: "Client", topic: str, parts: list[GroupStats]) -> Iterator[Row]:
     """Yield records that a group has not received yet or holds, partition by partition."""
-    ends = {partition: end for partition, (_, end) in mq.admin.positions(topic).items()}
+    ends = {partition: end for partition, (_, end) in mq.topic(topic).positions().items()}
     for part in parts:
         partition = partition_of(part.partition)
         last = min(ends.get(partition, part.cursor), part.cursor + LOOKED_MAX)
         for offset in range(part.cursor, last):
-            standings = mq.why(topic, partition, offset, group=part.group).standings
+            standings = mq.record(topic, partition, offset).why(group=part.group).standings
             if standings and standings[0].state not in DONE:
                 stands = {"state": standings[0].state.replace("_", " "), "consumer": standings[0].consumer}
                 yield from (row | stands for row in _row(mq, topic, partition, offset))
@@ -185,7 +185,7 @@ def _beginning(value: str | None) -> str:
 def _row(mq: "Client", topic: str, partition: int, offset: int) -> list[Row]:
     """Return the row in a list; empty if the record was removed meanwhile."""
     try:
-        record = mq.admin.show(topic, partition, offset)
+        record = mq.record(topic, partition, offset).show()
     except UnknownRecord:
         return []
     return [{"ref": record.ref, "value": None} | records.as_row(record)]

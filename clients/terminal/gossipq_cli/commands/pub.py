@@ -193,7 +193,7 @@ def command(
     with ask.connect(choices) as mq:
         missing = bool(ask.missing(mq, [topic]))
         new = missing and not choices.quiet
-        if not missing and mq.admin.known_schema(topic) is not None:
+        if not missing and mq.topic(topic).schema() is not None:
             mq.schema(topic)
         started, interrupted = time.monotonic(), False
         try:

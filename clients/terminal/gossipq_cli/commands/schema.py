@@ -39,7 +39,7 @@ def declare(choices: Choices, topic: str, file: BinaryIO) -> None:
     """
     document = file.read()
     with ask.connect(choices) as mq:
-        mq.admin.next_schema(topic, document)  # an earlier version cannot return
+        mq.topic(topic).next_schema(document)  # an earlier version cannot return
         schema = mq.schema(topic, document)
     Output(choices).one(_row(schema), f"topic {topic} has schema version {schema.version}", topic)
 
@@ -96,7 +96,7 @@ def check(choices: Choices, topic: str, file: BinaryIO | None, last: int) -> int
     Nothing is changed. The exit code is 1 when some do not fit.
     """
     with ask.connect(choices) as mq:
-        schema = _schema(mq, topic) if file is None else mq.admin.next_schema(topic, file.read())
+        schema = _schema(mq, topic) if file is None else mq.topic(topic).next_schema(file.read())
         count, bad = 0, list[dict[str, Any]]()
         for ref, value in _newest(mq, topic, last):
             count += 1
@@ -117,7 +117,7 @@ def remove(choices: Choices, topic: str) -> None:
     ask.sure(choices, "removing a schema", f"Nobody checks values of {topic} any more. Remove its schema?")
     with ask.connect(choices) as mq:
         _schema(mq, topic)
-        mq.admin.delete_schema(topic)
+        mq.topic(topic).delete_schema()
     Output(choices).one({"topic": topic}, f"topic {topic} has no schema", topic)
 
 
@@ -125,7 +125,7 @@ def _schema(mq: "Client", topic: str) -> "Schema":
     """Return the schema of a topic. Raises UnknownTopic, Failure."""
     if "*" in topic or ask.missing(mq, [topic]):
         raise ask.no_topic(mq, topic)
-    schema = mq.admin.known_schema(topic)
+    schema = mq.topic(topic).schema()
     if schema is None:
         raise failures.Failure(
             "unknown_schema",
@@ -143,7 +143,7 @@ def _row(schema: "Schema") -> dict[str, Any]:
 
 def _newest(mq: "Client", topic: str, last: int) -> Iterator[tuple[str, bytes]]:
     """Yield records with their refs."""
-    for number, (first, end) in sorted(mq.admin.positions(topic).items()):
+    for number, (first, end) in sorted(mq.topic(topic).positions().items()):
         if first < end:
             for each in mq.batches(topic, start=max(first, end - last), end=end, partition=number):
                 for offset, value in enumerate(each.values(), each.first):

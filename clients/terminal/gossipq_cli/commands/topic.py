@@ -184,7 +184,7 @@ def virtual(choices: Choices, name: str, targets: tuple[str, ...]) -> None:
     A publish is confirmed when every copy is stored. Consumers and groups are those of the real topics.
     """
     with ask.connect(choices) as mq:
-        topic = mq.admin.bind_topic(name, list(targets))
+        topic = mq.topic(name).bind(list(targets))
     row = {"topic": topic.name, "id": topic.id, "virtual": topic.config.virtual}
     Output(choices).one(row, f"topic {topic.name} is copied to {', '.join(topic.config.virtual)}", topic.name)
 
@@ -283,7 +283,7 @@ def change(choices: Choices, /, name: str, **policy: Any) -> None:
     if not given:
         raise click.UsageError("name what is to change, as in --retention 30d")
     with ask.connect(choices) as mq:
-        topic = mq.admin.set_topic(name, **given)
+        topic = mq.topic(name).configure(**given)
     row = {"topic": topic.name, "id": topic.id, "version": topic.version, "changed": sorted(given)}
     Output(choices).one(
         row, f"topic {topic.name} is changed: {', '.join(sorted(given)).replace('_', '-')}", topic.name
@@ -307,11 +307,11 @@ def purge(choices: Choices, name: str, partition: int | None, dry_run: bool) -> 
     those that were replayed are still delivered, and `gossipq dlq purge` removes the others.
     """
     with ask.connect(choices) as mq:
-        count = mq.admin.purge_topic(name, partition, dry_run=True)
+        count = mq.topic(name).purge(partition, dry_run=True)
         if not dry_run:
             place = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
             ask.sure(choices, f"purging {place}", f"remove {many(count, 'record')} of {place}?")
-            count = mq.admin.purge_topic(name, partition)
+            count = mq.topic(name).purge(partition)
     row = {"topic": name, "partition": partition, "count": count, "dry_run": dry_run}
     Output(choices).one(row, f"{many(count, 'record')} {'would go' if dry_run else 'removed'}", str(count))
 
@@ -343,7 +343,7 @@ def remove(choices: Choices, names: tuple[str, ...]) -> int:
     with ask.connect(choices) as mq:
         for name in names:
             try:
-                mq.admin.delete_topic(name)
+                mq.topic(name).delete()
             except errors.UnknownTopic as missing:
                 error = error or missing
                 continue

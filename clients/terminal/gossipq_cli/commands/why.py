@@ -66,11 +66,11 @@ def command(
     if group and record_id is None and "/" not in ref:
         with ask.connect(choices) as mq:
             try:
-                stands = mq.admin.why_group(ref, group)
+                stands = mq.group(ref, group).why()
             except UnknownTopic:
                 raise ask.no_topic(mq, ref) from None
             if not stands:
-                raise unknown(ref, group, mq.admin.groups(ref))
+                raise unknown(ref, group, mq.topic(ref).groups())
             foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
         _tell_group(out, ref, group, stands, foreseen)
         return
@@ -78,7 +78,7 @@ def command(
     topic = ref.partition("/")[0]
     with ask.connect(choices) as mq:
         with asking(mq, topic, group):
-            told = mq.why(**where, group=group)
+            told = mq.record(**where).why(group=group)
         misfit = _misfit(mq, topic, where)
     _tell(out, refs.text_of(ref, told.ref), told, misfit)
 
@@ -86,7 +86,7 @@ def command(
 def _tell_steps(choices: Choices, out: Output, ref: str, record_id: str | None, group: str) -> None:
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
-        steps = mq.admin.trace(**where, group=group)
+        steps = mq.record(**where).trace(group=group)
         topics = mq.topics(ref.partition("/")[0])
     columns = [
         Column("time_ms", moment, title="time"),
@@ -105,11 +105,11 @@ def _tell_steps(choices: Choices, out: Output, ref: str, record_id: str | None, 
 
 def _misfit(mq: "Client", topic: str, where: dict[str, Any]) -> str:
     """Return how the value does not fit the topic's schema; "" if it fits."""
-    schema = mq.admin.known_schema(topic)
+    schema = mq.topic(topic).schema()
     if schema is None:
         return ""
     try:
-        trouble = schema.trouble(mq.admin.show(**where).value)
+        trouble = schema.trouble(mq.record(**where).show().value)
     except Refused:
         return ""  # the record was removed
     return trouble and f"its value does not fit schema version {schema.version} of {topic}: {trouble}"

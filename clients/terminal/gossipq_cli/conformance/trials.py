@@ -183,7 +183,7 @@ def what_failed_comes_again_and_ends_as_a_dead_letter(stage: Stage) -> None:
         assert taken is not None, f"attempt {attempt} did not come"
         assert (taken.value, taken.attempt) == (b"bad", attempt)
         stage.driver.nack(taken, f"reason {attempt}")
-    (letter,) = stage.mq.admin.dead_letters(topic, "g")
+    (letter,) = stage.mq.dead(topic, "g").letters()
     assert letter.error == "reason 2"
     assert stage.driver.next(0.5) is None
 
@@ -464,7 +464,7 @@ def _require_acked(stage: Stage, topic: str, records: int) -> None:
 
 
 def _acked(stage: Stage, topic: str) -> int:
-    return sum(group.acked for group in stage.mq.admin.groups(topic))
+    return sum(group.acked for group in stage.mq.topic(topic).groups())
 
 
 def _stored(stage: Stage, topic: str) -> list[bytes]:

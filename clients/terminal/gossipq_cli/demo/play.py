@@ -162,4 +162,4 @@ class Play:
 
     def acked(self) -> int:
         """Return the number of acked records, as the node counts."""
-        return sum(group.acked for group in self.mq.admin.groups(TOPIC) if group.group == GROUP)
+        return sum(group.acked for group in self.mq.topic(TOPIC).groups() if group.group == GROUP)

@@ -1,147 +1,128 @@
-"""The operator of a whole cluster: how it grows, who is connected, alarms, and the verbs for topics and
-groups."""
+"""The operator of a whole cluster: its nodes, clients, growth, alarms, schemas and users."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Unpack
+from collections.abc import AsyncIterator, Iterable
 
 from gossipq import limits
-from gossipq.export_messages import BackedUp, BackUp, States
-from gossipq.messages import DropTopic, StatsReply, Status, StatusReply, Topics
-from gossipq.types import META_SHARD, NODE_SHARD, Index, PartitionKey
-from gossipq.values import AckRun, Alarm, ClientRow, ConfigRow, GroupStats, GrowthRow, SoughtRow, TopicInfo
-from gossipq.wire.schemas import Declared, Schema
-from gossipq_client.api.aio.menders import Menders
-from gossipq_client.handlers import shows
-from gossipq_client.operations import GroupRules, Span, group_rules
-from gossipq_client.values import TopicPolicy, inputs, topic_options
+from gossipq.messages import Identity, Members, StatsReply, StatusReply
+from gossipq.values import AccessChange, AccessTable, Alarm, ClientRow, ConfigRow, GrowthRow
+from gossipq.wire.schemas import Declared
+from gossipq_client.api.aio.consumer import Consumers, Message
+from gossipq_client.api.aio.operator import Operator
+from gossipq_client.api.aio.schemas import Schemas
+from gossipq_client.operations import Progress, Search
+from gossipq_client.values import inputs
 
 
-class Admin(Menders):
-    """The verbs of operators, as `mq.admin`: nodes and clients, topics and groups, single records and dead
-    letters.
+class Admin:
+    """The verbs for the whole cluster, as `mq.admin`. `mq.topic`, `mq.group`, `mq.dead` and `mq.record` have
+    the verbs for one thing.
 
-    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=.
     Each verb raises Unreachable if no node answers within the client's timeout.
     """
+
+    def __init__(self, client: Consumers, operator: Operator, schemas: Schemas) -> None:
+        self._client, self._operator, self._schemas = client, operator, schemas
+
+    # --- nodes and clients
+
+    async def status(self) -> StatusReply:
+        """Return how the connected node sees itself and its workers."""
+        return await self._operator.run(self._operator.asking.status())
 
     async def alarms(self) -> list[Alarm]:
         """Return the alarms that the connected node raises now. The topic `_alarms` has the alarms of all
         nodes, over time."""
-        return await self._talk(self._asking.alarms())
+        return await self._operator.run(self._operator.asking.alarms())
 
     async def running_config(self) -> list[ConfigRow]:
-        """The options that node runs with, and where each comes from."""
-        return await self._talk(self._asking.running_config())
+        """Return the options that the connected node runs with, and where each comes from."""
+        return await self._operator.run(self._operator.asking.running_config())
+
+    async def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
+        """Return counters of partitions and groups, of all topics or the ones named; led anywhere, or at one
+        endpoint."""
+        return await self._operator.run(self._operator.asking.stats(list(topics), endpoint))
 
     async def growth(
         self, topics: Iterable[str] = (), *, hours: bool = False, since_ms: int = 0
     ) -> list[GrowthRow]:
-        """Counters at the end of each minute of the last 6 hours, or of each hour of the last 7 days; of all
-        topics together, or of those named. `gossipq_client.values.series` makes curves of them."""
-        return await self._talk(self._asking.growth(topics, hours, since_ms))
+        """Return counters at the end of each minute of the last 6 hours, or of each hour of the last 7 days;
+        of all topics together, or of those named. `gossipq_client.values.series` makes curves of them."""
+        return await self._operator.run(self._operator.asking.growth(topics, hours, since_ms))
 
     async def clients(self) -> list[ClientRow]:
         """List the connected clients: a row for each session and worker that knows it."""
-        return await self._talk(self._asking.clients())
+        return await self._operator.run(self._operator.asking.clients())
 
     async def kick(self, session: bytes, for_ms: int = limits.KICK_MS) -> int:
         """End a client's session at every worker. Its unacked records are redelivered, and it cannot connect
         again for this time. Returns the number of workers that knew it."""
-        return await self._talk(self._asking.kick(session, for_ms))
+        return await self._operator.run(self._operator.asking.kick(session, for_ms))
 
-    @shows(topic_options, TopicPolicy)
-    async def set_topic(self, name: str, **policy: Unpack[TopicPolicy]) -> TopicInfo:
-        """Changes the policy of a topic; what is left away stays. Raises NotFound, BadRequest."""
-        return await self._talk(self._asking.set_topic(name, topic_options(**policy)))
-
-    async def purge_topic(self, name: str, partition: int | None = None, *, dry_run: bool = False) -> int:
-        """Removes all records that a topic, or one of its partitions, has now; scheduled ones and dead
-        letters stay, also those that were replayed. Returns how many."""
-        return await self._talk(self._asking.purge_topic(name, partition, dry_run))
-
-    async def seek_group(
-        self, topic: str, group: str, to: inputs.Start, *, dry_run: bool = False
-    ) -> list[SoughtRow]:
-        """Move a group to another position: "first", "new", an offset, an aware datetime, "-10m". Its
-        counters start over.
-
-        Raises Refused while it has consumers or dead letters."""
-        return await self._talk(self._asking.seek_group(topic, group, to, dry_run))
-
-    async def delete_group(self, topic: str, group: str, *, dead: bool = False) -> int:
-        """A group ends; with `dead` also when it has dead letters, which go with it. Returns in how many
-        shards it was.
-
-        Raises Refused while it has consumers."""
-        return await self._talk(self._asking.delete_group(topic, group, dead))
-
-    async def group_policy(self, topic: str, group: str) -> GroupRules:
-        """Return the policy of a group, the origin of each value, and its consumers. Raises BadRequest for an
-        unknown group."""
-        return group_rules(await self._talk(self._asking.group_policy(topic, group)))
-
-    # --- how topics and nodes are
-
-    async def delete_topic(self, name: str) -> None:
-        """The topic, its records and its groups. Raises NotFound."""
-        await self._client._ask(DropTopic(name), META_SHARD, Topics)
-        self._client._do(lambda: self._client._engine.session.publishing.drop(name))
-        self._client._check_no_more(name)
-
-    async def groups(self, topic: str) -> list[GroupStats]:
-        """Counters of each group of a topic, one row for each partition."""
-        return (await self.stats([topic])).groups
-
-    async def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
-        """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one
-        endpoint."""
-        return await self._talk(self._asking.stats(list(topics), endpoint))
-
-    async def status(self) -> StatusReply:
-        """How the node sees itself and its workers."""
-        return await self._client._ask(Status(), NODE_SHARD, StatusReply)
-
-    # --- schemas
+    # --- schemas, and a search
 
     async def schemas(self) -> Declared:
         """Return the declared schemas by topic id. `versions` includes topics whose schema was removed."""
         return await self._schemas.declared()
 
-    async def known_schema(self, topic: str) -> Schema | None:
-        """The schema of a topic, if it has one; this client checks nothing by it."""
-        return await self._schemas.of(topic)
+    def find(
+        self,
+        topic: str,
+        *,
+        start: inputs.Start = "first",
+        end: inputs.Start | None = None,
+        key: inputs.Value | None = None,
+        contains: inputs.Value | None = None,
+        header: inputs.Headers | None = None,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[Message]:
+        """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in
+        their value, these headers; at most `limit`. `progress` is told now and then how many were looked at,
+        and of how many."""
+        search = Search(start, end, key, contains, header, limit, progress, self._operator.wall_ms)
+        return self._found(topic, start, search)
 
-    async def next_schema(self, topic: str, declared: Any) -> Schema:
-        """Return what `mq.schema(topic, declared)` would declare, and change nothing. Raises NotFound,
-        BadRequest as that does."""
-        return await self._schemas.next(topic, declared)
+    async def _found(self, topic: str, start: inputs.Start, search: Search) -> AsyncIterator[Message]:
+        await self._operator.run(self._operator.asking.cover(topic, search))
+        if search.over:
+            return
+        async for record in self._client.consume(topic, start=start, stop_at_end=True):
+            if search.wants(record):
+                yield record
+            if search.over:
+                return
+        search.report()
 
-    async def delete_schema(self, topic: str) -> None:
-        """Remove the schema of a topic; its records stay as they are. Raises NotFound."""
-        await self._schemas.delete(topic)
+    # --- the roster
 
-    # --- exports
+    async def members(self) -> Members:
+        """Return the nodes of the cluster, as the leader of its meta shard has them."""
+        return await self._operator.run(self._operator.asking.members())
 
-    async def spans(
-        self, topics: Sequence[TopicInfo], start: inputs.Start = "first"
-    ) -> dict[PartitionKey, Span]:
-        """Return (start, end) offsets of each partition of these topics. `start` is the first offset, or the
-        one where a reader from `start` would begin; `end` is one past the last record. Waits for a leader of
-        each shard, which `stats` does not. Raises NotFound."""
-        where = inputs.start_of(start, self._client._engine.clock.now().wall_ms)
-        return await self._talk(self._asking.spans(topics, where))
+    async def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
+        """Drain a node ("leaving"), take it back ("in"), or off the roster ("gone"). `secret` is what the
+        nodes of the cluster share; it is not sent. Raises BadRequest, Refused."""
+        return await self._operator.run(self._operator.asking.set_member(name, state, secret))
 
-    async def ack_runs(
-        self, topic: TopicInfo, partition: int, since: Index = 0
-    ) -> tuple[Index, list[AckRun]]:
-        """Acks of a partition by log entries from `since` on, and the entry up to which these are all."""
-        return await self._talk(self._asking.acks(topic, partition, since))
+    async def set_cluster_options(self, options: dict[str, str], secret: bytes = b"") -> Members:
+        """Change options of [cluster], dotted key -> JSON text; the answer has all of them. `secret` is what
+        the nodes of the cluster share; it is not sent. Raises BadRequest, Refused."""
+        return await self._operator.run(self._operator.asking.set_cluster_options(options, secret))
 
-    async def state_pages(self, topic: TopicInfo, partition: int) -> list[States]:
-        """Return the state of each record of a partition, for each group."""
-        return await self._talk(self._asking.states(topic, partition))
+    # --- users
 
-    async def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]:
-        """Return a part of a restore point of a shard, as its leader sends it for `gossipq backup`. Raises
-        Refused when the point is gone."""
-        return await self._talk(self._asking.backup_part(shard, request))
+    async def whoami(self) -> Identity:
+        """Return the user of this client, as the connected node sees it, and its permissions in a closed
+        cluster."""
+        return await self._operator.run(self._operator.asking.whoami())
+
+    async def access(self) -> AccessTable:
+        """Return the users and roles of the cluster. Raises Forbidden."""
+        return await self._operator.run(self._operator.asking.access())
+
+    async def set_access(self, change: AccessChange, secret: bytes = b"") -> AccessTable:
+        """Change users and roles, close or open the cluster; the answer is the whole table. `secret` is what
+        the nodes of the cluster share, and not sent; a user with the permission `cluster` needs none. Raises
+        BadRequest, Refused."""
+        return await self._operator.run(self._operator.asking.set_access(change, secret))

@@ -5,13 +5,15 @@ from functools import cached_property
 from typing import Any, Unpack
 
 from gossipq.errors import BadRequest
-from gossipq.messages import CreateTopic, Explained, Topics
+from gossipq.messages import CreateTopic, Topics
 from gossipq.types import META_SHARD
 from gossipq.values import TopicInfo
 from gossipq.wire.schemas import Schema
 from gossipq_client import columns
 from gossipq_client.api.aio.admin import Admin
 from gossipq_client.api.aio.consumer import Consumers, Message
+from gossipq_client.api.aio.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
+from gossipq_client.api.aio.operator import Operator
 from gossipq_client.api.aio.reader import Reader
 from gossipq_client.api.aio.requester import Requester
 from gossipq_client.api.aio.runner import Runner
@@ -27,7 +29,6 @@ from gossipq_client.values import (
     TopicPolicy,
     address,
     as_asked,
-    delay_of,
     inputs,
     publish_options,
     topic_options,
@@ -35,12 +36,7 @@ from gossipq_client.values import (
 
 
 class Facade(Consumers):
-    """The client as applications see it.
-
-    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Verbs for
-    one record raise NotFound if it does not exist, Refused if it is in another state than the verb needs, and
-    BadRequest.
-    """
+    """The client as applications see it."""
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
@@ -71,8 +67,8 @@ class Facade(Consumers):
 
     @cached_property
     def admin(self) -> Admin:
-        """The verbs of operators: topics, groups, dead letters, nodes."""
-        return Admin(self, self._schemas)
+        """The verbs for the whole cluster: nodes, clients, growth, alarms, users."""
+        return Admin(self, self._operator, self._schemas)
 
     # --- handlers
 
@@ -195,54 +191,39 @@ class Facade(Consumers):
         invalid schema, or if the topic is without one."""
         return await self._schemas.use(topic, declared)
 
-    # --- single records
+    # --- handles of topics, groups, dead letters and records
 
-    async def why(
+    @cached_property
+    def _operator(self) -> Operator:
+        return Operator(self)
+
+    def topic(self, name: str) -> TopicHandle:
+        """Return a handle of a topic: `describe`, `configure`, `delete`, `purge`, `groups`, and more."""
+        return TopicHandle(self._operator, self._schemas, name)
+
+    def group(self, topic: str, name: str) -> GroupHandle:
+        """Return a handle of a group: `pause`, `resume`, `seek`, `lag`, `why`, `delete`, and more."""
+        return GroupHandle(self._operator, topic, name)
+
+    def dead(self, topic: str, group: str = "") -> DeadLettersHandle:
+        """Return a handle of the dead letters of a group, or of all groups: `letters`, `replay`, `purge`."""
+        return DeadLettersHandle(self._operator, topic, group)
+
+    def record(
         self,
-        topic: str = "",
+        name: str,
         partition: int | None = None,
         offset: int | None = None,
         *,
-        ref: str = "",
         id: inputs.Value | None = None,
-        group: str = "",
-    ) -> Explained:
-        """Explain a record for a group, or for each group: its state, the reason, and the command that
-        changes it."""
-        return await self._talk(self._engine.asking.why(address(topic, partition, offset, ref, id), group))
+    ) -> RecordHandle:
+        """Return a handle of one record: `show`, `why`, `trace`, `cancel`, `reschedule`, `requeue`, `edit`.
 
-    async def cancel(
-        self,
-        topic: str = "",
-        partition: int | None = None,
-        offset: int | None = None,
-        *,
-        ref: str = "",
-        id: inputs.Value | None = None,
-        reason: str = "",
-    ) -> str:
-        """Voids a record that no consumer holds and not every group has acked. Returns its ref."""
-        return await self._talk(
-            self._engine.asking.cancel(address(topic, partition, offset, ref, id), reason)
-        )
+            mq.record(receipt.ref)    mq.record("orders", 0, 17)    mq.record("orders", id="order-17")
 
-    async def reschedule(
-        self,
-        topic: str = "",
-        partition: int | None = None,
-        offset: int | None = None,
-        *,
-        ref: str = "",
-        id: inputs.Value | None = None,
-        delay: inputs.Duration | None = None,
-        at: inputs.Time | None = None,
-    ) -> str:
-        """Another due time for a scheduled record: `delay` from now (seconds, or "5m"), or
-        `at` (an aware datetime, or seconds since 1970)."""
-        delay_ms = delay_of(self._engine.clock.now, delay, at)
-        return await self._talk(
-            self._engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms)
-        )
+        Raises BadRequest unless exactly one record is named.
+        """
+        return RecordHandle(self._operator, address(name, partition, offset, id))
 
     # --- schedules
 

@@ -50,6 +50,10 @@ class Schemas:
         await self._declare(await self._known_topic(topic), None)
         self._client._check_no_more(topic)
 
+    def forget(self, topic: str) -> None:
+        """Check nothing any more that this client publishes there: the topic is gone."""
+        self._client._check_no_more(topic)
+
     async def _known_topic(self, name: str) -> TopicInfo:
         """Raise NotFound, or BadRequest for a topic without records of its own."""
         client = self._client

@@ -4,5 +4,19 @@
 from gossipq_client.api.sync.admin import Admin
 from gossipq_client.api.sync.client import Client, connect
 from gossipq_client.api.sync.consumer import Fetcher, Message, Subscription
+from gossipq_client.api.sync.exports import Exports
+from gossipq_client.api.sync.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
 
-__all__ = ["Admin", "Client", "Fetcher", "Message", "Subscription", "connect"]
+__all__ = [
+    "Admin",
+    "Client",
+    "DeadLettersHandle",
+    "Exports",
+    "Fetcher",
+    "GroupHandle",
+    "Message",
+    "RecordHandle",
+    "Subscription",
+    "TopicHandle",
+    "connect",
+]
