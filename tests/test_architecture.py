@@ -18,6 +18,7 @@ PACKAGES = {
     "gossipq_ops": HOME / "clients" / "terminal" / "gossipq_ops",
     "gossipq_gateway": HOME / "clients" / "gateway" / "gossipq_gateway",
     "gossipq_dialects": HOME / "clients" / "gateway" / "gossipq_dialects",
+    "gossipq_celery": HOME / "clients" / "integrations" / "gossipq_celery",
     "gossipq_outbox": HOME / "clients" / "integrations" / "gossipq_outbox",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
 }
@@ -65,7 +66,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "spark": (3, ("pyspark_gossipq",)),
     # what frameworks call: a package each, which asks the public client
-    "integrations": (3, ("gossipq_outbox",)),
+    "integrations": (3, ("gossipq_celery", "gossipq_outbox")),
     "actors": (4, ("gossipq_node.actors",)),
     # plays the nodes that a client is tested with
     "stand_ins": (4, ("gossipq_cli.conformance.between",)),
@@ -284,6 +285,9 @@ IMPORTERS = {
         *("gossipq_ops", "gossipq_gateway", "gossipq_dialects", "pyspark_gossipq", "gossipq_outbox"),
     ),
     "pytest": ("gossipq_client.pytest_plugin",),
+    "kombu": ("gossipq_celery",),
+    "amqp": ("gossipq_celery",),
+    "celery": ("gossipq_celery",),
 }
 #: who may read a clock or throw dice
 CLOCKS = {"time", "random", "secrets", "uuid"}
