@@ -609,9 +609,9 @@ class TestEachWorker:
         asking by that one is useless.
         """
         world.rules[Stats] = lambda _: StatsReply([], [])
-        world.hand.session.links.leaderless = frozenset((5, 6, 7))
+        world.hand.session.links.home.leaderless = frozenset((5, 6, 7))
         world.hear(Operating(world.hand.session).stats(["t"]))
-        world.hand.session.links.leaderless = frozenset(range(8))
+        world.hand.session.links.home.leaderless = frozenset(range(8))
         world.hear(Operating(world.hand.session).stats(["t"]))
         (first, _), (second, _) = world.heard
         assert first not in (5, 6, 7)

@@ -4,6 +4,7 @@ reached."""
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from client.hand import HOME, LEADER, OTHER, SHARD, Hand
 from gossipq.errors import Refused as RefusedError
@@ -255,3 +256,54 @@ def test_who_only_waits_for_records_pings_once_a_second_and_notices_silence_half
     began_ms = hand.now_ms
     due = looks(hand, 2_500, answers=False)
     assert next(at for at in due if lane.silent(at)) <= began_ms + 1_000 + 750 + 250
+
+
+class TestANodeThatIsCutOff:
+    """The home says that no shard can have a leader, because it hears no other node."""
+
+    @pytest.fixture
+    def cut_off(self) -> Hand:
+        hand = Hand(addresses=(HOME, OTHER))
+        hand.session.links.lane(SHARD)
+        self.say(hand, HOME, away=["b", "c"])
+        return hand
+
+    @staticmethod
+    def say(hand: Hand, endpoint: str, away: list[str]) -> None:
+        """The node at `endpoint` greets the client."""
+        links = hand.session.links
+        (lane,) = (
+            lane for lane in links._lanes.values() if (lane.endpoint, lane.shard) == (endpoint, NODE_SHARD)
+        )
+        leaderless = list(range(hand.shards)) if away else []
+        links.welcomed(lane.id, replace(hand.greeting(), leaderless=leaderless, away=away))
+
+    @staticmethod
+    def pass_seconds(hand: Hand, seconds: float) -> None:
+        for _ in range(int(10 * seconds)):
+            hand.pass_ms(100)
+
+    def test_is_left_for_one_that_sees_leaders(self, cut_off: Hand) -> None:
+        links = cut_off.session.links
+        self.pass_seconds(cut_off, 0.3)
+        assert ("open", OTHER) in links.actions
+        cut_off.session.connected(OTHER)
+        self.say(cut_off, OTHER, away=[])
+        self.pass_seconds(cut_off, 5)
+        assert links.home.endpoint == OTHER
+        assert not links.in_vain(SHARD)
+
+    def test_is_believed_if_another_one_says_the_same(self, cut_off: Hand) -> None:
+        links = cut_off.session.links
+        self.pass_seconds(cut_off, 0.3)
+        cut_off.session.connected(OTHER)
+        self.say(cut_off, OTHER, away=["a", "c"])
+        self.pass_seconds(cut_off, 1.5)
+        assert links.home.endpoint == HOME
+        assert links.in_vain(SHARD)
+
+    def test_is_believed_if_no_other_one_answers(self, cut_off: Hand) -> None:
+        links = cut_off.session.links
+        assert not links.in_vain(SHARD)
+        self.pass_seconds(cut_off, 1.5)
+        assert links.in_vain(SHARD)

@@ -509,12 +509,11 @@ class Engine:
 
     def unreachable(self) -> Unreachable:
         links = self.session.links
-        if links.home.greeting and links.away:
-            away = f"{', '.join(links.away)} {'is' if len(links.away) == 1 else 'are'} away"
-            text = (
-                f"{links.home.endpoint} answers, and {many(len(links.leaderless), 'shard')} cannot have a "
-                f"leader: {away}"
-            )
+        home = links.home
+        if home.greeting and home.away:
+            away = f"{', '.join(home.away)} {'is' if len(home.away) == 1 else 'are'} away"
+            shards = many(len(home.leaderless), "shard")
+            text = f"{home.endpoint} answers, and {shards} cannot have a leader: {away}"
             return NoQuorum(text, hint="gossipq cluster ls")
         addresses, refusal = ", ".join(self.session.links.addresses), self.session.links.refusal
         if refusal is not None:

@@ -35,11 +35,13 @@ class Lane:
 
     __slots__ = (
         "asked_ms",
+        "away",
         "endpoint",
         "first_used_ms",
         "greeting",
         "heard_ms",
         "id",
+        "leaderless",
         "ping_ms",
         "pinged_ms",
         "reached",
@@ -60,6 +62,9 @@ class Lane:
         )
         self.ping_ms = limits.PING_MS
         self.window_bytes = limits.PUBLISH_WINDOW_BYTES
+        #: of a node: shards that cannot elect a leader, as far as it sees, and the nodes that they need
+        self.leaderless: frozenset[ShardId] = frozenset()
+        self.away: list[str] = []
 
     def hear(self, now_ms: int) -> None:
         self.heard_ms, self.unanswered_ms = now_ms, None

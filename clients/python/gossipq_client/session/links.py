@@ -55,10 +55,7 @@ class Links(Connections):
         #: why the last greeted node refused this client
         self.refusal: GossipqError | None = None
         self._closed: set[str] = set()  #: endpoints that speak another version, or refuse this user
-        #: shards that cannot elect a leader now, according to a node
-        self.leaderless: frozenset[ShardId] = frozenset()
-        self.away: list[str] = []  #: the nodes that those shards need
-        self._in_vain_ms = self.now_ms  #: since when
+        self._in_vain_ms = self.now_ms  #: since when shards are leaderless
         self._direct: dict[str, Lane] = {}
         self._forwarded: dict[ShardId, Lane] = {}
         self._scouts: list[Lane] = []
@@ -201,7 +198,7 @@ class Links(Connections):
         for route in welcome.routes:
             self.learn(route)
         if lane.shard == NODE_SHARD:
-            self._hear_of_leaders(welcome)
+            self._hear_of_leaders(lane, welcome)
         if lane.greeting:
             return False
         self.greetings += 1
@@ -210,17 +207,30 @@ class Links(Connections):
             self._retire_forwarded(lane.endpoint)
         return True
 
-    def _hear_of_leaders(self, welcome: Welcome) -> None:
+    def _hear_of_leaders(self, lane: Lane, welcome: Welcome) -> None:
         if not self.leaderless:
             self._in_vain_ms = self.now_ms
-        self.leaderless = frozenset(welcome.leaderless if welcome.away else ())
-        self.away = welcome.away
+        lane.leaderless = frozenset(welcome.leaderless if welcome.away else ())
+        lane.away = welcome.away
+        if self.home.leaderless:
+            # The home may be cut off alone. So other nodes are asked before a request fails
+            self._missed_ms = self.now_ms
+            self._look_soon()
+
+    @property
+    def leaderless(self) -> frozenset[ShardId]:
+        """Shards that cannot elect a leader, according to all nodes that answer this client."""
+        found = self.home.leaderless
+        for scout in self._scouts if found else ():
+            if scout.greeting and not scout.silent(self.now_ms):
+                found &= scout.leaderless
+        return found
 
     def in_vain(self, shard: ShardId) -> bool:
         """True if a leader of `shard` was waited for long enough, because the nodes
         say that none is possible.
         """
-        return shard in self.leaderless and self.now_ms - self._in_vain_ms >= IN_VAIN_MS
+        return self.now_ms - self._in_vain_ms >= IN_VAIN_MS and shard in self.leaderless
 
     def _belongs(self, lane: Lane, cluster: bytes) -> bool:
         """Refuses a node of another cluster, unless all known nodes of this cluster are gone."""
@@ -310,16 +320,20 @@ class Links(Connections):
             self._drop(self._direct.pop(endpoint))
 
     def _mind_home(self) -> None:
-        """Chooses another home when this one is gone or silent."""
+        """Chooses another home when this one is gone, silent, or cut off from the other nodes."""
         home, places = self.home, self._places()
         waited_ms = self.now_ms - max(self._since_ms[home.endpoint], home.asked_ms)
-        if len(places) == 1 or not (home.silent(self.now_ms) if home.greeting else waited_ms >= FALLBACK_MS):
+        scouts = [lane for lane in self._scouts if lane.greeting and not lane.silent(self.now_ms)]
+        scouts.sort(key=lambda lane: len(lane.leaderless))
+        is_gone = home.silent(self.now_ms) if home.greeting else waited_ms >= FALLBACK_MS
+        is_cut_off = bool(scouts) and len(scouts[0].leaderless) < len(home.leaderless)
+        if len(places) == 1 or not (is_gone or is_cut_off):
             return
         for lane in [home, *self._forwarded.values()]:
             self._drop(lane)
         self._forwarded.clear()
-        found = next((lane for lane in self._scouts if lane.greeting and not lane.silent(self.now_ms)), None)
-        if found is not None:
+        if scouts:
+            found = scouts[0]
             self._scouts.remove(found)
             self.home, self.leaders.moved = found, True
         else:
