@@ -8,6 +8,9 @@ the shard is dropped and opened again from its tables.
 
 A copy *leads* after its election and *serves* after its own NOOP is committed; then dispatch is
 rebuilt. When it stops leading, the leader is dropped with all volatile state.
+
+A damaged batch stops its shard and no other one. Wrong bytes are never delivered, and the rest of
+the node continues.
 """
 
 from collections.abc import Callable, Collection, Iterable

@@ -17,6 +17,17 @@ A fixed-width column is an array of `count` numbers. A variable column is count 
 then its data. The first offset can be above 0, so that cutting a batch changes no number. The
 values are a variable column, which is always present and last. A node reads only the header;
 clients and exports open the columns.
+
+The batch is the unit of the wire, the log, the disk and delivery. Python work for each record is
+the limit of a broker in Python, so a node does none.
+
+`verify` checks a whole batch (CRC, layout, offsets, bounds) before it is stored. So a refusal comes
+before the confirm, and every reader can open and cut a stored batch.
+
+Times, policies, keys and ids of records have columns of their own. A batch without such a column
+costs one branch. The delay of a record counts from the moment in which the client sealed its batch,
+and `age_ms` says how long ago that was. So no clock of a client is compared with one of a node, and
+a batch that is sent again is not late.
 """
 
 from array import array

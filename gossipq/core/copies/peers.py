@@ -1,4 +1,9 @@
-"""A copy among the copies of its shard: applies the replica's decisions to this copy's tables."""
+"""A copy among the copies of its shard: applies the replica's decisions to this copy's tables.
+
+A copy that was removed from its shard asks the leader after 30 s of silence (STRAY). If the answer
+is no, it becomes hollow in one transaction, and deletes its state in small pieces. Term, vote and
+log stay, so it keeps its promises as a voter. It comes back only through a snapshot.
+"""
 
 from collections.abc import Sequence
 from itertools import islice

@@ -1,5 +1,11 @@
 """Turns the changes that dispatch collected in a turn into entries. When those are stored, waiting
 requests are answered and waiting deliveries leave.
+
+Leases are logged only if they are still open at the next sync. At full speed records are acked
+before that, so their leases cost nothing.
+
+An exclusive group, or a consumer with `ack=False`, gets records only after the entry of their
+delivery is stored. So a takeover delivers none of these records twice.
 """
 
 from functools import partial

@@ -1,5 +1,8 @@
 """Reads records back from disk: those whose next attempt is due, and those that waited for a route
 or a key.
+
+A record that does not wait for its time is due at 0. Timer time can be behind the leader time of an
+entry, and a record that is given back must be ready at once.
 """
 
 from itertools import islice

@@ -1,5 +1,10 @@
 """Settlement: requests of consumers about records that they hold. They ack records, give them back,
 extend their leases, and claim them again after a lost connection.
+
+An ack of records that were never delivered to the group is lost. After a takeover, acks within the
+window that the new leader finds are believed (`PartitionView.inherited`). Only leases that last are
+logged, and a leader that is cut off delivers until its own lease ends. It cannot deliver beyond
+that window, because only entries move cursors.
 """
 
 from collections import deque

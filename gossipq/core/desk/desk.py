@@ -1,6 +1,9 @@
 """The desk of a shard: the rooms read the clocks of the turn here, append entries, and leave answers.
 
 It calls no room. A room that needs another room is given that room by name.
+
+A leader ticks when something is due, or when a message other than a publish or an append came
+(`stirred`). Ticks of ten rooms took a tenth of a turn with one record.
 """
 
 from typing import NamedTuple

@@ -3,6 +3,9 @@
 Each ack writes a row. When everything before them is finished, about a thousand rows are merged
 into one row, a *page*, which keeps the same facts for each record. An ack between failed records is
 a page with gaps; later acks of those records fill the gaps.
+
+The ACK entry of a turn also carries the failures of its consumer. The cursor passes all of it at
+once, and no row of a passed range is written only to be deleted.
 """
 
 from bisect import bisect_right

@@ -1,4 +1,9 @@
-"""The state of a group in one partition: the decoded cursor row and its other rows."""
+"""The state of a group in one partition: the decoded cursor row and its other rows.
+
+The window of a group limits the open records above its cursor. These records may lie up to 64
+windows apart (`window_end`), so no record waits for the holder of the first one. No entry moves
+this bound back. So a new leader knows how far the earlier one can have come.
+"""
 
 from bisect import bisect_right
 from operator import itemgetter

@@ -4,6 +4,10 @@ Each exception row has one index row: by due time ("Y"), or by lane ("U"), which
 a consumer or a busy key. Records of one batch with equal failures share a row, even with gaps
 between them, unless another row lies in a gap. So the last row that begins at or before an offset
 is the one that contains it, if any does.
+
+Failed, parked and dead records leave the window of the cursor for these rows, so one bad record
+blocks no other record. A shared row costs a node a quarter of a row, a lease and a slice for each
+record.
 """
 
 from bisect import bisect_left, bisect_right

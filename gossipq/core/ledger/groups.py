@@ -4,6 +4,13 @@ ledger.
 A record that the cursor has not passed is *fresh*. A record that it passed without an ack has an
 exception row or is a dead letter. An entry changes both kinds, and ignores records that were acked
 or removed since it was proposed.
+
+A group belongs to one topic. Groups of the same name on two topics share no state, even if one
+shard has both topics. A client that consumes several topics subscribes to each.
+
+A group that is moved becomes a new group: REGROUP gives it a new id, and its old rows are deleted
+like those of a topic. So no cursor moves back, the counters can always be checked, and no turn
+deletes a million rows.
 """
 
 from bisect import bisect_left

@@ -1,6 +1,8 @@
 """Index of ids in memory: the entry that stored each id.
 
 Buckets of bytes take 17 to 25 bytes an id, a dict about 100.
+
+A row for each id lies at a random place of LMDB, and took two thirds of a node's time for a record.
 """
 
 from array import array

@@ -1,5 +1,9 @@
 """Producers that a shard remembers, so that a repeated batch is answered instead of stored
 twice.
+
+Sequences are checked when an entry is applied, not when a request arrives. So every copy gives the
+same answer, also after a restart. A full shard still takes repeats of stored batches, because they
+add nothing.
 """
 
 from array import array

@@ -1,4 +1,8 @@
-"""Retention, and deletion on disk: what a leader may remove, and how each copy sweeps its own rows."""
+"""Retention, and deletion on disk: what a leader may remove, and how each copy sweeps its own rows.
+
+With `retention_ms = 0` nothing is removed before the first group exists. Otherwise records that are
+published before the first consumer comes would be removed unread.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice

@@ -3,6 +3,9 @@
 A batch has one due row, so scheduled records cost only disk space. Their records are sorted by
 delay (`wire.batch.verify` refuses others), so the due ones are always the front of a ScheduledRow.
 The leader decides what is released (`plan`) and logs RELEASE; every copy applies it (`release`).
+
+Due records of one batch may pass those of another batch within TOGETHER_MS. So interleaved batches
+come in slices of several records instead of single ones.
 """
 
 from bisect import bisect_right

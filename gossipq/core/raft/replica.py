@@ -4,6 +4,14 @@ The replica decides and the shard stores. In a turn, messages and `propose` come
 times. Then the shard writes `take_unsaved` into the open transaction, syncs it and calls `stored`.
 Only then it takes the answers. `outgoing` may be sent before the sync, because Appends do not
 promise anything about this copy's disk. Elections are in `campaign`.
+
+Differences from the textbook: a leader *serves* only after its own NOOP is committed. A confirm
+needs a majority and two full copies while a second full copy keeps up, so a witness does not reduce
+it to one disk. Voters change one at a time, effective when appended.
+
+A hand-over ends the lease when TIMEOUT_NOW is sent. If it fails, the leader stands for a new term,
+so that a late TIMEOUT_NOW has no effect. A copy that did not take leadership is not asked again for
+10 s, then for twice as long each time.
 """
 
 from typing import NamedTuple, Protocol

@@ -3,6 +3,9 @@
 A node enters it by JOIN, and sends JOIN again when its row is outdated. Rows are MEMBER entries, so
 every node that applies the meta shard's log has them. Names and addresses are unique: a member that
 is alive keeps its own; those of a silent member can be taken over.
+
+A copy is named by its node id and its directory id. So a wiped or cloned directory is another
+voter.
 """
 
 from functools import partial

@@ -8,6 +8,10 @@ the row. A new leader of the meta shard continues from the rows. Repeated messag
 Topic ids are indexes of entries, so they are never reused. A shard that lost a topic keeps a
 tombstone for a week of leader time. Later messages are answered by the register, which knows all
 ids that still exist.
+
+The creation of a topic is confirmed when all its shards have logged it, because apply never reads
+another shard. Its removal is confirmed when all earlier topics of its name are gone, too. So a
+client that removes, creates and removes a name gets no record of it afterwards.
 """
 
 import re

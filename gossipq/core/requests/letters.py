@@ -4,6 +4,8 @@ bounded piece in each turn.
 The answer comes after the last piece is stored and counts the records of all pieces. If the copy
 stops leading midway, the finished pieces stay, and a second request continues from there. Later
 letters are not part of a request, so a replayed record that fails again is not replayed twice.
+
+A dead letter carries a batch of its own. So it outlives retention, and replay needs nothing else.
 """
 
 from collections import deque

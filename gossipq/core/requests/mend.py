@@ -1,6 +1,9 @@
 """What operators and owners change: CANCEL, RESCHEDULE, EDIT, REQUEUE, REPLAY_DEAD, PURGE_DEAD, SET_GROUP.
 
 Checked here against what is committed and held now, logged, and answered when the entry is stored.
+
+With key order, a record that an operator requeues or replays may pass other records of its key,
+because the operator asked for it now.
 """
 
 from collections.abc import Callable

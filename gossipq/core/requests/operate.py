@@ -1,5 +1,9 @@
 """Requests of operators about whole topics and groups: PURGE_TOPIC, SET_GROUP, SEEK_GROUP, DROP_GROUP,
-SHOW_GROUP. A part of mending."""
+SHOW_GROUP. A part of mending.
+
+A group with dead letters is moved or removed only if the request says so, so that no record is lost
+silently.
+"""
 
 from collections.abc import Callable
 

@@ -1,5 +1,8 @@
 """Publishes at the door: refused before they are logged, or confirmed when they are on a majority of
-disks."""
+disks.
+
+`level = "none"` uses no sequence. Nothing is promised for such records, so no gap can be noticed.
+"""
 
 from functools import partial
 

@@ -1,5 +1,8 @@
 """Sorted, disjoint, half-open ranges of offsets: plain (`Intervals`) or with values
 (`RangeMap`).
+
+The stored forms have one row for each range. So an ack among 10,000 holes writes two small rows,
+not half a megabyte.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,6 +1,12 @@
 """Payloads of log entries, as msgpack arrays that only grow at the end.
 
 PUBLISH has a fixed layout of its own in `log`.
+
+Requests carry options, in which None means not set. Entries carry whole configurations: the leader
+decides which option wins once, and the log shows the result.
+
+Leases, acks and removals are entries, too. So the followers have every state of a record, and it
+survives kill -9.
 """
 
 import msgspec

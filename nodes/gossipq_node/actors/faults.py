@@ -1,5 +1,15 @@
 """Unexpected exceptions that were contained: all are counted, and each kind is
 logged once with its traceback.
+
+A fault in a request, or in the volatile state of a leader, takes proposed entries back. Volatile
+state is rebuilt from the ledger as at a takeover, in the same term, and the request is answered
+`internal`. A second fault within 10 s stops the shard.
+
+A fault in apply, in a message of another copy, or in opening makes this copy untrustworthy. The
+open transaction is aborted, the other shards are opened again, and this one stays closed and says
+why (`ShardStopped`).
+
+A fault of the worker or the frontdoor itself abandons that message, or that piece of housekeeping.
 """
 
 import logging

@@ -1,5 +1,9 @@
 """How long publishing, delivering and committing take: counts by bound, filled by batch, slice and turn,
-never by record."""
+never by record.
+
+Timings are recorded for each turn and batch, never for each record. The batches of a turn wait in a
+queue until its last entry is applied, so one code serves nodes with one copy and with several.
+"""
 
 from bisect import bisect_left
 from collections import deque

@@ -3,6 +3,9 @@
 A failed write leaves memory ahead of disk, and a shard that stops leaves half of what it did in the open
 transaction. Then nothing of the turn is sent, and `core.turn` opens the shards again from disk; clients greet
 again and resend.
+
+A worker forgets the connections of a stopped shard. So its clients greet the node again and are
+told why, instead of waiting.
 """
 
 import logging

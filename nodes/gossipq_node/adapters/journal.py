@@ -10,6 +10,11 @@ old base and are ignored, so the file need not be emptied. `sequence` counts the
 The CRC covers a whole record and begins with the uuid, so that a stored batch cannot pass for a
 record. The file is filled with zeros when it is created. So a write changes neither its size nor
 its block map, and one O_DIRECT write with O_DSYNC is one write of the disk.
+
+A commit of LMDB is two syncs and some dozen copied pages, an append is one write. LMDB commits when
+a turn is larger than 256 KiB, creates tables, or when 1 MiB, 4,000 changes or 4 MiB of blocks have
+come together. With 4 MiB of changes the slowest confirms at half of the peak took twice as long, at
+the same throughput.
 """
 
 import errno

@@ -1,4 +1,9 @@
-"""Slices that a consumer holds, and which of their records are done."""
+"""Slices that a consumer holds, and which of their records are done.
+
+After a lost connection the client tells the leader what it holds. Records that were lost on the way
+come back at once instead of after their lease, and leases that the leader had not logged stay with
+their holder.
+"""
 
 from array import array
 from bisect import bisect_left, bisect_right

@@ -1,4 +1,14 @@
-"""Records that the user has finished: acked, given back, extended, or acked by an atomic step."""
+"""Records that the user has finished: acked, given back, extended, or acked by an atomic step.
+
+An ack of one record is an append to a list, without the lock of the client, and `Engine.step` joins
+such acks before it does anything else. An append is atomic in every thread and every signal
+handler. With a lock and a step for each record, loops were half as fast.
+
+The client reports STARTED before user code begins if the record may have killed a consumer: it was
+delivered before, or this is its third attempt. It reports other records after 10 ms in user code.
+So a record that kills its consumer is counted from its second delivery on, and fast handlers send
+nothing.
+"""
 
 from collections.abc import Iterable
 
