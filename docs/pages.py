@@ -57,6 +57,69 @@ MODULES = (
     "handles",
     "schemas",
 )
+EXAMPLES = HOME / "clients" / "python" / "examples"
+#: page of programs -> its title, and the task and the example of each
+PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
+    "publish": (
+        "Publish records",
+        {
+            "Publish and know that it is stored": "publish",
+            "Publish an order only once": "ids",
+            "Publish for later": "delay",
+            "Publish by a schedule": "schedules",
+            "Check values by a schema": "schema",
+            "Encrypt values": "sealed",
+            "Store a copy in several topics": "virtual_topic",
+        },
+    ),
+    "consume": (
+        "Consume records",
+        {
+            "Consume one by one": "consume",
+            "Fetch and ack in batches": "fetch",
+            "Consume with asyncio": "hello_asyncio",
+            "Keep the order of a key": "key_order",
+            "Let one consumer work at a time": "exclusive",
+            "Take only some routes": "routes",
+            "Consume several topics": "several_topics",
+            "Deliver at most once": "at_most_once",
+        },
+    ),
+    "handle": (
+        "Handle records with functions",
+        {
+            "Register handlers": "handlers",
+            "Handle many records in one call": "batches",
+            "Retry and reject": "retry",
+            "Replay dead letters": "dead_letters",
+            "Have one effect for each record": "inbox",
+            "Ack and publish in one step": "atomic_step",
+            "Reply to requests": "request_reply",
+            "Handle records in a web application": "web",
+            "Use the database of Django": "django_connections",
+            "Test handlers without a server": "test_shop",
+        },
+    ),
+    "read": (
+        "Read records again",
+        {
+            "Read from any position": "replay",
+            "Read partitions in the order of time": "in_time",
+            "Read into a table": "table",
+            "Export to files": "files",
+            "Use a queue without a server": "no_server",
+        },
+    ),
+    "mend": (
+        "Explain and mend from a program",
+        {
+            "Ask why a record does not move": "why",
+            "Replace a record": "mend",
+            "Pause a group": "pause",
+            "Mail alarms": "mail_alarms",
+        },
+    ),
+}
 LINK = re.compile(r"(?<!\\)(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 MODULE = re.compile(r"\b(?:gossipq|gossipq_client|collections|typing)(?:\.\w+)*\.(?=[A-Z])")
 FENCE = re.compile(r"^ {0,3}(```|~~~)")
@@ -282,6 +345,14 @@ def http_page() -> str:
     return "# HTTP operations\n\nFrom `openapi.json`.\n\n" + table(["operation", "meaning"], rows)
 
 
+def programs_page(title: str, tasks: dict[str, str]) -> str:
+    """Whole programs, each below the task that it does. The tests run them."""
+    text = [f"# {title}\n\nEach program runs as it is, beside a node that `gossipq node` started.\n"]
+    for task, name in tasks.items():
+        text.append(f"## {task}\n\n```python\n{(EXAMPLES / f'{name}.py').read_text('utf-8')}```\n")
+    return "\n".join(text)
+
+
 def signature(name: str, found: Callable[..., Any]) -> str:
     """The call with its types, on one line or a line for each argument."""
     whole = inspect.signature(found)
@@ -354,6 +425,8 @@ def made() -> dict[str, str]:
         "reference/http-operations.md": http_page(),
         "reference/python/names.md": names_page(),
     }
+    for name, (title, tasks) in PROGRAMS.items():
+        pages[f"how-to/{name}.md"] = programs_page(title, tasks)
     for name in MODULES:
         pages[f"reference/python/{name}.md"] = module_page(f"gossipq_client.api.sync.{name}")
     for name in ("embedded", "testing", "lake"):

@@ -51,6 +51,11 @@ def test_every_written_page_is_in_the_navigation(site: tuple[Path, Any]) -> None
     assert [page for page in pages if f" {page}\n" not in navigation] == []
 
 
+def test_each_example_is_a_program_of_a_page(made: Any) -> None:
+    shown = [name for _, tasks in made["PROGRAMS"].values() for name in tasks.values()]
+    assert sorted(shown) == sorted(path.stem for path in made["EXAMPLES"].glob("*.py"))
+
+
 def test_pages_that_are_kept_are_those_made_from_code(made: Any) -> None:
     differ = [path.name for path, text in made["kept"]().items() if path.read_text("utf-8") != text]
     assert differ == [], "python docs/pages.py --keep writes them again"

@@ -1,4 +1,4 @@
-"""For what is worthless when it is old: handed out is done. Needs a node: gossipq node"""
+"""Acks records on delivery, for records that are worthless when they are old. Needs a node: gossipq node"""
 
 import gossipq
 

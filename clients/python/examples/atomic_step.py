@@ -1,4 +1,7 @@
-"""Acks a record and publishes what was made of it: both or neither. Needs a node: gossipq node"""
+"""Acks a record and publishes its result in one step: the cluster stores both, or neither.
+
+Needs a node: gossipq node
+"""
 
 import gossipq
 

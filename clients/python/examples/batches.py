@@ -1,4 +1,4 @@
-"""A handler that takes many records at a time, as a database likes them. Needs a node: gossipq node"""
+"""Handles many records in one call, for a database that loads many rows at once. Needs a node: gossipq node"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Takes records one by one, shared with the other consumers of its group. Needs a node: gossipq node"""
+"""Consumes records one by one. The consumers of a group share them. Needs a node: gossipq node"""
 
 import gossipq
 

@@ -1,4 +1,4 @@
-"""Looks at what a group could not do, and lets it try again. Needs a node: gossipq node"""
+"""Shows the dead letters of a group, and replays one of them. Needs a node: gossipq node"""
 
 import gossipq
 

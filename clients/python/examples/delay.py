@@ -1,4 +1,7 @@
-"""Publishes for later: after a while, or at a time; and thinks again. Needs a node: gossipq node"""
+"""Publishes records for later: after a delay, or at a time. Reschedules one of them.
+
+Needs a node: gossipq node
+"""
 
 from datetime import UTC, datetime, timedelta
 

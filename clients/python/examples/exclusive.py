@@ -1,4 +1,7 @@
-"""One consumer at a time, the next one takes over when it goes. Needs a node: gossipq node"""
+"""Lets one consumer of a group work at a time. Another one takes over when it ends.
+
+Needs a node: gossipq node
+"""
 
 import gossipq
 

@@ -1,4 +1,4 @@
-"""Takes records by the batch, and acks by the batch: the fast way. Needs a node: gossipq node"""
+"""Fetches records and acks them in batches, which is the fastest way. Needs a node: gossipq node"""
 
 import gossipq
 

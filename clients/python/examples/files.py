@@ -1,4 +1,7 @@
-"""Exports a topic to files and looks at them, without Spark. Needs polars, and a node: gossipq node"""
+"""Exports a topic to files and reads them with polars, without Spark.
+
+Needs polars, and a node: gossipq node
+"""
 
 import subprocess
 import sys

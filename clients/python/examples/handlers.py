@@ -1,4 +1,6 @@
-"""Functions as consumers: what a record holds is checked against the annotation. Needs a node: gossipq node
+"""Registers functions as consumers. The type annotation decodes the value and checks it.
+
+Needs a node: gossipq node
 
 Run it as it is, or leave that to the command line: gossipq run handlers:mq --processes 4
 """

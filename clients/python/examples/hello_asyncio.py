@@ -1,4 +1,4 @@
-"""The asyncio twin: the same names, awaited. Needs a node: gossipq node"""
+"""Publishes and consumes with asyncio: the same names, awaited. Needs a node: gossipq node"""
 
 import asyncio
 

@@ -1,4 +1,7 @@
-"""Publishes the same order twice, and stores it once. Needs a node: gossipq node"""
+"""Publishes the same order twice. The cluster stores it once, because both have the same id.
+
+Needs a node: gossipq node
+"""
 
 import gossipq
 

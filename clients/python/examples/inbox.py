@@ -1,5 +1,7 @@
-"""One effect for each record, also when the consumer dies in the middle of it: what was done is noted in the
-transaction that does it. Needs a node: gossipq node"""
+"""Has one effect for each record, even if the consumer dies while it handles one.
+
+The transaction that has the effect also stores the ref of the record. Needs a node: gossipq node
+"""
 
 import sqlite3
 

@@ -1,4 +1,7 @@
-"""Records of one key one after the other, whatever happens; others flow. Needs a node: gossipq node"""
+"""Handles records of one key in order, one at a time. Records of other keys do not wait.
+
+Needs a node: gossipq node
+"""
 
 import gossipq
 

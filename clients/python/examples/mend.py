@@ -1,5 +1,4 @@
-"""Finds a record by what is in it, puts a better one in its place, and hands it out again. Needs a node:
-gossipq node"""
+"""Finds a record by its value, replaces it, and delivers it again. Needs a node: gossipq node"""
 
 import gossipq
 

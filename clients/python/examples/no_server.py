@@ -1,4 +1,4 @@
-"""A durable queue in a directory: no server to start."""
+"""Opens a durable queue in a directory, without a server."""
 
 import gossipq
 

@@ -1,4 +1,7 @@
-"""Stops a group without stopping its consumers. Needs a node: gossipq node"""
+"""Pauses a group. Its consumers stay connected and get no records until it is resumed.
+
+Needs a node: gossipq node
+"""
 
 import gossipq
 

@@ -1,4 +1,4 @@
-"""Reads again what was there, from any point; reading changes nothing. Needs a node: gossipq node"""
+"""Reads records again from any position. Reading changes no group. Needs a node: gossipq node"""
 
 import gossipq
 

@@ -1,4 +1,7 @@
-"""Asks and is answered: what a handler returns is the reply. Needs a node: gossipq node"""
+"""Sends a request and waits for its reply, which is the return value of a handler.
+
+Needs a node: gossipq node
+"""
 
 import threading
 import time

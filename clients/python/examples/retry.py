@@ -1,4 +1,4 @@
-"""Tries again after a pause, sets aside what is wrong. Needs a node: gossipq node"""
+"""Retries a record after a pause, and rejects a record that is wrong. Needs a node: gossipq node"""
 
 import gossipq
 

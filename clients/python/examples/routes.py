@@ -1,5 +1,7 @@
-"""Takes only some records of a topic; the others wait for somebody who takes them. Needs a node:
-gossipq node"""
+"""Consumes only records of some routes. Other records wait for a consumer that takes them.
+
+Needs a node: gossipq node
+"""
 
 import gossipq
 

@@ -1,4 +1,4 @@
-"""Stores records by schedules: at 7 o'clock on weekdays, and each second. Needs a node: gossipq node"""
+"""Publishes records by schedules: at 7 o'clock on weekdays, and each second. Needs a node: gossipq node"""
 
 from zoneinfo import ZoneInfo
 

@@ -1,4 +1,4 @@
-"""Declares what the values of a topic look like. Needs a node: gossipq node"""
+"""Declares the schema of the values of a topic. Needs a node: gossipq node"""
 
 import msgspec
 

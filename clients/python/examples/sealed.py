@@ -1,5 +1,7 @@
-"""Values that only who has the key can read, not the cluster: AES-256-GCM, by keys that have an id, so that
-another one may follow. Needs a node: gossipq node; and cryptography (pip install cryptography)"""
+"""Encrypts values, so that only programs with the key read them, not the cluster: AES-256-GCM.
+
+A key has an id, so that another key can follow it. Needs cryptography, and a node: gossipq node
+"""
 
 import os
 from collections.abc import Mapping

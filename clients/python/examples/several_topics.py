@@ -1,4 +1,7 @@
-"""One group over all topics of a pattern, also those that are made later. Needs a node: gossipq node"""
+"""Consumes all topics that match a pattern with one group, also topics that are created later.
+
+Needs a node: gossipq node
+"""
 
 import gossipq
 

@@ -1,4 +1,4 @@
-"""Records as a pyarrow table, for polars, duckdb and pandas. Needs pyarrow, and a node: gossipq node"""
+"""Reads records as a pyarrow table, for polars, duckdb and pandas. Needs pyarrow, and a node: gossipq node"""
 
 import gossipq
 

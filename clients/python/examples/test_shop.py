@@ -1,4 +1,4 @@
-"""Tests handlers.py without a server, on a clock that is moved: pytest test_shop.py"""
+"""Tests handlers.py without a server, on a clock that the test moves: pytest test_shop.py"""
 
 from importlib import import_module
 from pathlib import Path

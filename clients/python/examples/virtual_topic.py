@@ -1,4 +1,4 @@
-"""One publish, a copy in each of several topics. Needs a node: gossipq node"""
+"""Publishes once and stores a copy in each of several topics. Needs a node: gossipq node"""
 
 import gossipq
 

@@ -1,4 +1,6 @@
-"""A web application that publishes, and handles what others publish. Needs fastapi, uvicorn, and a node:
+"""A web application that publishes records, and handles records of other programs.
+
+Needs fastapi, uvicorn, and a node:
 
 uvicorn web:app
 """
