@@ -94,6 +94,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
             "Replay dead letters": "dead_letters",
             "Have one effect for each record": "inbox",
             "Ack and publish in one step": "atomic_step",
+            "Publish in a transaction of the database": "outbox",
             "Reply to requests": "request_reply",
             "Handle records in a web application": "web",
             "Use the database of Django": "django_connections",

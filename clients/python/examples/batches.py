@@ -1,4 +1,7 @@
-"""Handles many records in one call, for a database that loads many rows at once. Needs a node: gossipq node"""
+"""Handles many records in one call, for a database that loads many rows at once.
+
+Needs a node: gossipq node
+"""
 
 from dataclasses import dataclass
 
