@@ -19,6 +19,11 @@ KEY_BYTES_MAX = 4 * KIB
 HEADERS_BYTES_MAX = 64 * KIB
 ROUTE_BYTES_MAX = 255
 ID_BYTES_MAX = 1 * KIB
+FLOW_BYTES_MAX = 64
+PRIORITY_MAX = 9  #: of a record; the lowest is 0
+PRIORITY = 5  #: of a record that asks for none
+FLOW_WEIGHT_MAX = 1_000
+FLOW_WEIGHTS_MAX = 1_000  #: flows with a weight of their own, in a group
 IDEMPOTENCY_KEY_BYTES_MAX = 64
 
 # batches and frames

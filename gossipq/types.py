@@ -24,8 +24,8 @@ PARTITION_BITS = 16
 SCHEMAS_TOPIC = "_schemas"
 
 # optional columns of a batch, by their bit
-KEY_HASH, DELAY, TTL, LEASE, ATTEMPTS, ID_HASH, BACKOFF = (1 << bit for bit in range(7))
-KEYS, HEADERS, IDS = 1 << 16, 1 << 17, 1 << 18
+KEY_HASH, DELAY, TTL, LEASE, ATTEMPTS, ID_HASH, BACKOFF, FLOW_HASH, PRIORITY = (1 << bit for bit in range(9))
+KEYS, HEADERS, IDS, FLOWS = (1 << bit for bit in range(16, 20))
 
 
 def partition_key(topic_id: int, partition: int) -> PartitionKey:

@@ -180,6 +180,11 @@ class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
     parked_max: int = limits.PARKED_MAX
     paused: bool = False  #: no records are delivered
     alarm_lag: int | None = None  #: as in the topic's policy; None = the topic's value
+    #: which record is next: "arrival", "priority" (the higher one), or "fair" (of the higher ones, one of
+    #: each flow in turn)
+    order: str = "arrival"
+    #: records that a flow gets each time that its turn comes; flows that are not named get 1
+    weights: dict[str, int] = {}
 
 
 class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -193,6 +198,8 @@ class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
     parked_max: int | None = None
     paused: bool | None = None
     alarm_lag: int | None = None
+    order: str | None = None
+    weights: dict[str, int] | None = None
 
     def over(self, config: GroupConfig) -> GroupConfig:
         """Return `config` with the values that are set here."""

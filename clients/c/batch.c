@@ -8,8 +8,8 @@ enum { RECORDS_MAX = 65536 };
 static const uint8_t MAGIC[4] = {'G', 'Q', 'B', 1};
 static const struct {
     uint32_t bit, width;
-} FIXED[] = {{1, 4}, {2, 8}, {4, 8}, {8, 4}, {16, 4}, {32, 8}, {64, 4}};
-static const uint32_t KNOWN = 0x7f | GQ_KEYS | GQ_HEADERS | GQ_IDS;
+} FIXED[] = {{1, 4}, {2, 8}, {4, 8}, {8, 4}, {16, 4}, {32, 8}, {64, 4}, {128, 8}, {256, 1}};
+static const uint32_t KNOWN = 0x1ff | GQ_KEYS | GQ_HEADERS | GQ_IDS | GQ_FLOWS;
 
 static size_t padded(size_t size) { return (size + 7) & ~(size_t)7; }
 
@@ -206,6 +206,7 @@ int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *o) {
     if (columns & GQ_KEYS) at = open_column(at, end, o->count, &o->keys);
     if (at && columns & GQ_HEADERS) at = open_column(at, end, o->count, &o->headers);
     if (at && columns & GQ_IDS) at = open_column(at, end, o->count, &o->ids);
+    if (at && columns & GQ_FLOWS) at = open_column(at, end, o->count, &o->flows);
     if (at) at = open_column(at, end, o->count, &o->values);
     return at == end;
 }

@@ -46,7 +46,7 @@ uint32_t gq_key_hash(const void *key, size_t size);
 
 /* --- the sealed batch, PROTOCOL.md section 6 */
 
-enum { GQ_KEY_HASH = 1, GQ_DELAY = 2, GQ_TTL = 4, GQ_ID_HASH = 32, GQ_KEYS = 0x10000, GQ_HEADERS = 0x20000, GQ_IDS = 0x40000 };
+enum { GQ_KEY_HASH = 1, GQ_DELAY = 2, GQ_TTL = 4, GQ_ID_HASH = 32, GQ_KEYS = 0x10000, GQ_HEADERS = 0x20000, GQ_IDS = 0x40000, GQ_FLOWS = 0x80000 };
 enum { GQ_BATCH_HEADER = 56 };
 
 typedef struct {
@@ -83,7 +83,7 @@ typedef struct {
     const char *route;
     size_t route_size;
     const uint8_t *ttls; /* NULL: no record has its own */
-    gq_opened_column values, keys, headers, ids;
+    gq_opened_column values, keys, headers, ids, flows;
 } gq_opened;
 
 /* True if these bytes are a batch. Then all pointers of `opened` are within them. */

@@ -44,12 +44,15 @@ from gossipq.errors import BadBatch, TooLarge
 from gossipq.types import ATTEMPTS as ATTEMPTS
 from gossipq.types import BACKOFF as BACKOFF
 from gossipq.types import DELAY as DELAY
+from gossipq.types import FLOW_HASH as FLOW_HASH
+from gossipq.types import FLOWS as FLOWS
 from gossipq.types import HEADERS as HEADERS
 from gossipq.types import ID_HASH as ID_HASH
 from gossipq.types import IDS as IDS
 from gossipq.types import KEY_HASH as KEY_HASH
 from gossipq.types import KEYS as KEYS
 from gossipq.types import LEASE as LEASE
+from gossipq.types import PRIORITY as PRIORITY
 from gossipq.types import TTL as TTL
 from gossipq.types import BatchInfo
 from gossipq.wire.checksum import crc32
@@ -66,9 +69,11 @@ FIXED = {
     ATTEMPTS: ("I", 4),  #: failures before it is a dead letter
     ID_HASH: ("Q", 8),  #: BLAKE2b-64 of the id, little endian; 0 without an id
     BACKOFF: ("I", 4),  #: milliseconds after each failure
+    FLOW_HASH: ("Q", 8),  #: BLAKE2b-64 of the flow, as of an id; 0 without one
+    PRIORITY: ("B", 1),  #: 0 to 9; without the column each record has 5
 }
-VARIABLE, VALUES = (KEYS, HEADERS, IDS), (0,)
-HASHED = ((KEYS, KEY_HASH, "keys"), (IDS, ID_HASH, "ids"))
+VARIABLE, VALUES = (KEYS, HEADERS, IDS, FLOWS), (0,)
+HASHED = ((KEYS, KEY_HASH, "keys"), (IDS, ID_HASH, "ids"), (FLOWS, FLOW_HASH, "flows"))
 VARIABLE_AND_VALUES = VARIABLE + VALUES
 KNOWN = sum(FIXED) + sum(VARIABLE)
 
@@ -77,6 +82,7 @@ _BOUNDS = {
     KEYS: ("key", limits.KEY_BYTES_MAX),
     HEADERS: ("headers", limits.HEADERS_BYTES_MAX),
     IDS: ("id", limits.ID_BYTES_MAX),
+    FLOWS: ("flow", limits.FLOW_BYTES_MAX),
     0: ("value", limits.VALUE_BYTES_MAX),
 }
 _ID_HASH = blake2b(digest_size=8)  #: an empty hash; `copy` is faster than a new one
@@ -116,6 +122,7 @@ def seal(
     keys: Sequence[bytes] | None = None,
     headers: Sequence[bytes] | None = None,
     ids: Sequence[bytes] | None = None,
+    flows: Sequence[bytes] | None = None,
     fixed: dict[int, "array[int]"] | None = None,
 ) -> bytearray:
     """Return a batch of `values`. `headers` are msgpack maps, b"" = none; `fixed` are columns by
@@ -125,7 +132,7 @@ def seal(
     for bit in sorted(fixed or ()):
         columns |= bit
         parts.append(fixed[bit].tobytes())  # type: ignore[index]
-    for bit, items in ((KEYS, keys), (HEADERS, headers), (IDS, ids), (0, values)):
+    for bit, items in ((KEYS, keys), (HEADERS, headers), (IDS, ids), (FLOWS, flows), (0, values)):
         if items is not None:
             columns |= bit
             # `pack` takes two thirds of the time that `array` needs for an iterator
@@ -262,7 +269,7 @@ class Batch:
         return column
 
     def variable(self, bit: int) -> Variable | None:
-        """Return KEYS, HEADERS, IDS, or the values (0); None if the batch lacks the column.
+        """Return KEYS, HEADERS, IDS, FLOWS, or the values (0); None if the batch lacks the column.
 
         Raises BadBatch if its offsets do not rise.
         """
@@ -291,7 +298,7 @@ class Batch:
         return column.items()
 
     def column(self, bit: int) -> list[bytes] | None:
-        """Return KEYS, HEADERS or IDS as a list, or None."""
+        """Return KEYS, HEADERS, IDS or FLOWS as a list, or None."""
         column = self.variable(bit)
         return None if column is None else column.items()
 
@@ -308,6 +315,7 @@ class Batch:
             keys=keys,
             headers=self.column(HEADERS),
             ids=[record_id],
+            flows=self.column(FLOWS),
             fixed={bit: column for bit, column in fixed.items() if column is not None},
         )
 
@@ -416,6 +424,9 @@ def _verify_columns(opened: Batch) -> None:
             raise BadBatch(f"batch has {what} without the column of their hashes")
     if columns & (DELAY | TTL):
         _verify_times(opened)
+    priorities = opened.fixed(PRIORITY) if columns & PRIORITY else None
+    if priorities is not None and max(priorities) > limits.PRIORITY_MAX:
+        raise BadBatch(f"priority of {max(priorities)}; 0 to {limits.PRIORITY_MAX} are allowed")
     for bit in VARIABLE_AND_VALUES:
         column = opened.variable(bit)
         what, bytes_max = _BOUNDS[bit]

@@ -16,6 +16,10 @@ class Opener:
     def fixed(self, body: bytes, bit: int) -> "array[int] | None":
         return Batch(body, batches.peek(body)).fixed(bit)
 
+    def flow(self, body: bytes, record: int) -> bytes:
+        flows = Batch(body, batches.peek(body)).column(batches.FLOWS)
+        return flows[record] if flows is not None else b""
+
     def cut(self, body: bytes, first: int, count: int) -> bytes:
         info = batches.peek(body)
         return body if count == info.count else bytes(Batch(body, info).cut(first, count))

@@ -58,6 +58,20 @@ def test_everything_of_a_group() -> None:
         mode="key_ordered", lease="1m", in_flight_max=9, attempts_max=1, backoff=2, parked_max=7, paused=True
     )
     assert options == GroupOptions("key_ordered", 60_000, 9, 1, [2_000], 7, True)
+    assert group_options(order="fair", weights={"ada": 3}) == GroupOptions(order="fair", weights={"ada": 3})
+
+
+@pytest.mark.parametrize(
+    "weights", [{"ada": 0}, {"ada": 1.5}, {"ada": limits.FLOW_WEIGHT_MAX + 1}, {b"a": 1}]
+)
+def test_bad_weights(weights: Any) -> None:
+    with pytest.raises(BadRequest):
+        group_options(weights=weights)
+
+
+def test_an_unknown_order() -> None:
+    with pytest.raises(BadRequest, match="random"):
+        group_options(order="random")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("backoff", ["1s", 1, 1.0, timedelta(seconds=1), ["1s"], ("1s",), iter([1])])

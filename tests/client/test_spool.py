@@ -353,13 +353,23 @@ def test_a_spool_is_of_one_client_at_a_time_and_can_be_looked_at_meanwhile(tmp_p
 def test_a_row_asks_for_what_its_publish_asked_for_also_after_a_restart() -> None:
     before, after = Now(1_000, 1_700_000_000_000), Now(5, 1_700_000_060_000)
     given = publish_options(
-        lambda: before, key="k", headers={"a": "b"}, route="r", delay="5m", ttl="1h", attempts_max=2, id="i"
+        lambda: before,
+        key="k",
+        headers={"a": "b"},
+        route="r",
+        delay="5m",
+        ttl="1h",
+        attempts_max=2,
+        id="i",
+        flow="f",
+        priority=8,
     )
     kept = spooled("t", b"v", given, before)
     again = kept.options(after)
     assert (again.key, again.headers, again.route, again.level) == (b"k", given.headers, b"r", "")
     assert again.terms is not None
     assert (again.terms.id, again.terms.ttl_ms, again.terms.attempts_max) == (b"i", 3_600_000, 2)
+    assert (again.terms.flow, again.terms.priority) == (b"f", 8)
     assert again.terms.due_ms - after.boot_ms == pytest.approx(240_000, abs=1)
     late = kept.options(Now(5, before.wall_ms + 900_000))
     assert late.terms is not None

@@ -9,7 +9,7 @@ import pytest
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
-from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, LEASE, TTL, Now
+from gossipq.types import ATTEMPTS, BACKOFF, DELAY, FLOW_HASH, ID_HASH, LEASE, PRIORITY, TTL, Now
 from gossipq.wire import batch
 from gossipq_client.values import terms
 from gossipq_client.values.terms import NOTHING, PLAIN, WHILE_CONFIRMED, Terms, list_options, publish_options
@@ -187,6 +187,54 @@ def test_only_what_is_asked_for_has_a_column() -> None:
         ID_HASH: [int.from_bytes(blake2b(b"a", digest_size=8).digest(), "little"), 0],
     }
     assert ids == [b"a", b""]
+
+
+def test_flows_and_priorities() -> None:
+    asked = publish_options(now, flow="ada", priority=9)
+    assert asked.terms == Terms(flow=b"ada", priority=9)
+    assert publish_options(now, priority=limits.PRIORITY).terms is None
+    each = list_options(3, now, flows=["ada", None, "bob"], priority=7, ttl=1).each(3)
+    assert [record.terms for record in each] == [
+        Terms(ttl_ms=1_000, flow=flow, priority=7) for flow in (b"ada", b"", b"bob")
+    ]
+    fixed, _ = terms.columns([Terms(flow=b"ada"), Terms(priority=0)], False, 0)
+    columns = {bit: list(column) for bit, column in fixed.items()}
+    assert columns == {FLOW_HASH: [batch.id_hash(b"ada"), 0], PRIORITY: [5, 0]}
+    assert terms.flow_column([Terms(flow=b"ada"), NOTHING]) == [b"ada", b""]
+    assert terms.flow_column([Terms(priority=1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"flow": b"ada"}, BadRequest),
+        ({"flow": "x" * (limits.FLOW_BYTES_MAX + 1)}, TooLarge),
+        ({"priority": -1}, BadRequest),
+        ({"priority": limits.PRIORITY_MAX + 1}, BadRequest),
+        ({"priority": 1.0}, BadRequest),
+    ],
+)
+def test_flows_and_priorities_that_cannot_be(wrong: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        publish_options(now, **wrong)
+    with pytest.raises(error):
+        list_options(1, now, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"flows": ["a"]}, {"flows": "ab"}, {"flows": ["a", "b"], "flow": "a"}])
+def test_flows_of_a_list_are_as_many_as_its_records(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match="flows="):
+        list_options(2, now, **wrong)
+
+
+def test_own_options_ask_for_the_same_again() -> None:
+    asked = Terms(ttl_ms=500, flow="ü".encode(), priority=0, id=b"i")
+    fixed, ids = terms.columns([NOTHING, asked], False, 0)
+    raw = batch.seal([b"", b""], ids=ids, flows=terms.flow_column([NOTHING, asked]), fixed=fixed)
+    own = terms.own_options(batch.Batch(raw), 1)
+    assert own == {"ttl": 0.5, "flow": "ü", "priority": 0}
+    assert terms.terms_of(own, b"i") == asked
+    assert terms.own_options(batch.Batch(raw), 0) == {}
 
 
 def test_ids_of_a_list_need_no_terms() -> None:

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from gossipq.messages import CreateTopic, Publish, RefusedMessage, Subscribe, Subscribed, Topics
-from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, TTL, partition_key
+from gossipq.types import ATTEMPTS, DELAY, FLOW_HASH, ID_HASH, KEY_HASH, PRIORITY, TTL, partition_key
 from gossipq.values import Start, TopicOptions
 from gossipq.wire import batch as batches
 from sim.clients import PATIENCE_MS, Consumer, Party
@@ -25,11 +25,15 @@ ASKS = (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)  #: columns that a batch may ha
 DEDUP_MS = (FOREVER_MS, FOREVER_MS, SHORT_MS)  #: windows of ids
 IDS = 40  #: as many ids, less one, are used again and again
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
-MODES = ("routes", "exclusive", "key_ordered", "at most once", "together")
+MODES = ("routes", "exclusive", "key_ordered", "at most once", "together", "fair")
 WINDOWS = (None, None, 4, 10)  #: of the group: behind what fails, the rest of its key waits on disk soon
 RUNNERS = ("k2",)  #: consumers that may hold several records of a key, in a group with key order
 ABSENT = "absent"  #: a group without consumers
 TOGETHER = "together"  #: plain records: what fails of a batch comes again in one slice
+FAIR = "fair"  #: flows take turns, by priority and weight
+FLOWS = ("", "ada", "bob", "cid")
+PRIORITIES = (5, 5, 5, 9, 0)
+WEIGHTS = {"ada": 3}
 
 
 class JobPublisher(Party):
@@ -56,7 +60,8 @@ class JobPublisher(Party):
 
     def make(self) -> None:
         dice, together = self.dice, self.world.history.mode == TOGETHER
-        count = dice.choice(COUNTS) * (4 if together else 1)
+        fair = self.world.history.mode == FAIR
+        count = dice.choice(COUNTS) * (4 if together or fair else 1)
         self.sequence += 1
         self.sealed_ms = self.world.now
         asks = [bit for bit in ASKS if dice.random() < 0.4 and not together]
@@ -80,6 +85,9 @@ class JobPublisher(Party):
             for i in range(count)
         ]
         fixed = {bit: array(batches.FIXED[bit][0], columns[bit]) for bit in asks}
+        if fair:
+            fixed[FLOW_HASH] = batches.id_column([dice.choice(FLOWS).encode() for _ in range(count)])
+            fixed[PRIORITY] = array("B", [dice.choice(PRIORITIES) for _ in range(count)])
         self.batch = bytes(
             batches.seal(values, producer=self.producer, sequence=self.sequence, route=route, fixed=fixed)
         )
@@ -177,6 +185,8 @@ def job_parties(world: "World") -> list[Party]:
                 fails=0.3,
                 window=window,
                 key_runs=f"k{number}" in RUNNERS,
+                order=FAIR if mode == FAIR else None,
+                weights=WEIGHTS if mode == FAIR else None,
             )
         )
     return [publisher, *consumers]

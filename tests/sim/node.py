@@ -36,6 +36,7 @@ from sim.clients import Consumer, Drainer
 from sim.cluster import CLONED, address_of
 from sim.disk import Disk
 from sim.history import Asked, Begun, Copy, Pushed, Released, StartedRow
+from sim.in_turn import InTurn
 from sim.loans import Loans
 from sim.rivals import Rival
 from sim.shares import Shares
@@ -112,6 +113,7 @@ class Node:
         self.heard: dict[bytes, int] = {}  #: time at which a session was heard last, also of those that ended
         self.loans = Loans()
         self.shares = Shares()
+        self.in_turn = InTurn()
         #: by (shard, connection, request): how often it came, less its answers
         self.unanswered = Counter[tuple[int, tuple[bytes, ...], int]]()
         #: since when a shard, in one term, has something of a session
@@ -203,7 +205,7 @@ class Node:
             turns.run(now, self._work)
             self._check_reading()
             self._check_members()
-            for text in self.shares.look(self.shards(), self.world.now):
+            for text in (*self.shares.look(self.shards(), self.world.now), *self.in_turn.look(self.shards())):
                 self.world.broken(f"{text}, at {self.name}")
             self._note_places()
         except Crashed:
@@ -465,6 +467,7 @@ class Node:
             for text in self.loans.delivered(shard.id, term, delivery):
                 world.broken(text)
             consumer = delivery.origin[0].decode()
+            self.in_turn.delivered(shard, delivery, session_of(consumer))
             # a rival may take records of its other subscriptions by EXTEND, beyond its bound
             if isinstance(world.parties[consumer], Consumer | Drainer):
                 for text in self.shares.delivered(shard, delivery, session_of(consumer), world.now):

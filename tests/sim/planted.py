@@ -20,6 +20,7 @@ from gossipq.core.delivery.attempts import Attempts, Budget
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.expiry import Expiry
+from gossipq.core.delivery.flows import FlowIndex, FlowRun, Level
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import DONE, KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, Keys
@@ -904,6 +905,50 @@ def answered_twice_after_a_fault(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Answers, "withdraw", lambda *told: None)
 
 
+def high_priorities_starve(patch: pytest.MonkeyPatch) -> None:
+    """The lowest priority comes first."""
+    head = FlowIndex.head
+
+    def lowest(index: FlowIndex) -> Any:
+        kept = index.levels
+        low = next((at for at, level in enumerate(kept) if level.turns), 0)
+        index.levels = [level if at == low else Level() for at, level in enumerate(kept)]
+        found = head(index)
+        index.levels = kept
+        return found
+
+    patch.setattr(FlowIndex, "head", lowest)
+
+
+def deficits_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """A flow that has no record left keeps what it did not use, and gets more with its next record."""
+    close, open_slot = Level.close, Level.open
+    kept: dict[int, int] = {}
+
+    def keeps(level: Level, slot: int) -> None:
+        flow = level.flows[slot]
+        kept[flow] = max(0, level.deficits[slot]) + jobs.WEIGHTS["ada"]
+        close(level, slot)
+
+    def opens(level: Level, flow: int) -> int:
+        slot = open_slot(level, flow)
+        level.deficits[slot] = kept.pop(flow, 0)
+        return slot
+
+    patch.setattr(Level, "close", keeps)
+    patch.setattr(Level, "open", opens)
+
+
+def turns_never_end(patch: pytest.MonkeyPatch) -> None:
+    """A flow is served as long as it has records."""
+    drop = FlowIndex.drop
+
+    def stays(index: FlowIndex, run: FlowRun, end: int, spent: int = 0) -> None:
+        drop(index, run, end, 0)
+
+    patch.setattr(FlowIndex, "drop", stays)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -975,5 +1020,8 @@ PLANTED: dict[str, Planted] = {
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),
         Planted(leaders_confirm_when_they_resign, "P1", under=leaders_are_cut_off),
         Planted(answered_twice_after_a_fault, "P25", under=requests_meet_faults),
+        Planted(high_priorities_starve, "I19", modes=("fair",)),
+        Planted(deficits_are_kept, "I20", modes=("fair",)),
+        Planted(turns_never_end, "I20", modes=("fair",)),
     )
 }

@@ -39,8 +39,10 @@ COLUMN_NAMES = {
     batch.ATTEMPTS: "attempts",
     batch.ID_HASH: "id_hash",
     batch.BACKOFF: "backoff",
+    batch.FLOW_HASH: "flow_hash",
+    batch.PRIORITY: "priority",
 }
-VARIABLE_NAMES = {batch.KEYS: "keys", batch.HEADERS: "headers", batch.IDS: "ids"}
+VARIABLE_NAMES = {batch.KEYS: "keys", batch.HEADERS: "headers", batch.IDS: "ids", batch.FLOWS: "flows"}
 
 BATCHES_ABOUT = (
     "Sealed batches. 'batch' is the whole batch in hex; the other fields are what it holds: byte strings in "
@@ -179,6 +181,16 @@ def sealed() -> dict[str, bytes]:
             sequence=7,
             **stamp,
         ),
+        "flows and priorities": batch.seal(
+            words,
+            flows=[b"ada", b"", b"ada", b"bob"],
+            fixed={
+                batch.FLOW_HASH: array("Q", map(id_hash, (b"ada", b"", b"ada", b"bob"))),
+                batch.PRIORITY: array("B", [5, 0, 9, 5]),
+            },
+            sequence=8,
+            **stamp,
+        ),
     }
     return {name: bytes(raw) for name, raw in made.items()}
 
@@ -188,6 +200,7 @@ CUTS = (
     ("cut of the last record", "keys and headers", 3, 1),
     ("cut with every column", "every column", 1, 2),
     ("cut of what is due", "scheduled: delays that never fall", 0, 2),
+    ("cut with flows and priorities", "flows and priorities", 1, 2),
 )
 
 
@@ -228,6 +241,7 @@ def batches() -> dict[str, Any]:
         "last offset beyond the batch": damaged(words, 72, "i", 2**31 - 1),
         "delay that falls": damaged(later, 64, "q", 999),
         "negative delay": damaged(later, 56, "q", -1),
+        "priority of 10": bytes(batch.seal([b""], fixed={batch.PRIORITY: array("B", [10])})),
         "delay of more than ten years": damaged(later, 80, "q", limits.DELAY_MS_MAX + 1),
     }
     return {
@@ -249,7 +263,9 @@ def samples() -> list[messages.Message]:
     )
     topic = v.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
     virtual = v.TopicInfo(9, "all-orders", 2, v.TopicConfig(virtual=["orders", "audit"]), [])
-    group = v.GroupOptions("key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000)
+    group = v.GroupOptions(
+        "key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000, "fair", {"ada": 3}
+    )
     options = v.TopicOptions(
         4,
         86_400_000,

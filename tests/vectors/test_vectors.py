@@ -85,10 +85,18 @@ def parse(raw: bytes) -> dict[str, Any]:
         ("lease", 4, False),
         ("attempts", 4, False),
     )
-    for bit, (name, width, signed) in enumerate((*layout, ("id_hash", 8, False), ("backoff", 4, False))):
+    for bit, (name, width, signed) in enumerate(
+        (
+            *layout,
+            ("id_hash", 8, False),
+            ("backoff", 4, False),
+            ("flow_hash", 8, False),
+            ("priority", 1, False),
+        )
+    ):
         found[name] = [u(at + width * i, width, signed) for i in range(count)] if columns >> bit & 1 else None
         at += padded(width * count) if columns >> bit & 1 else 0
-    variable = ("keys", "headers", "ids")
+    variable = ("keys", "headers", "ids", "flows")
     for present, name in (
         *((columns >> 16 + at & 1, name) for at, name in enumerate(variable)),
         (1, "values"),
@@ -240,6 +248,7 @@ def test_sealing_the_fields_gives_the_bytes() -> None:
             keys=lists["keys"],
             headers=lists["headers"],
             ids=lists["ids"],
+            flows=lists["flows"],
             fixed=columns,
         )
         assert raw.hex() == row["batch"], row["name"]

@@ -18,12 +18,15 @@ from gossipq.wire import batch as wire
 from gossipq.wire.batch import (
     DELAY,
     FIXED,
+    FLOW_HASH,
+    FLOWS,
     HEADER,
     HEADERS,
     ID_HASH,
     IDS,
     KEY_HASH,
     KEYS,
+    PRIORITY,
     TTL,
     Batch,
     check,
@@ -34,7 +37,12 @@ from gossipq.wire.batch import (
     verify,
 )
 
-RANGE = {"I": (0, 2**32 - 1), "q": (0, limits.DELAY_MS_MAX), "Q": (0, 2**64 - 1)}
+RANGE = {
+    "I": (0, 2**32 - 1),
+    "q": (0, limits.DELAY_MS_MAX),
+    "Q": (0, 2**64 - 1),
+    "B": (0, limits.PRIORITY_MAX),
+}
 RECORD = st.one_of(st.just(b""), st.binary(max_size=24))
 
 
@@ -66,9 +74,10 @@ def samples(draw: st.DrawFn, count_max: int = 12) -> Sample:
         "keys": draw(st.none() | lists),
         "headers": draw(st.none() | lists),
         "ids": draw(st.none() | lists),
+        "flows": draw(st.none() | lists),
         "fixed": {bit: draw(numbers(bit, count)) for bit in draw(st.sets(st.sampled_from(sorted(FIXED))))},
     }
-    for name, bit in (("keys", KEY_HASH), ("ids", ID_HASH)):
+    for name, bit in (("keys", KEY_HASH), ("ids", ID_HASH), ("flows", FLOW_HASH)):
         if options[name] is not None and bit not in options["fixed"]:
             options["fixed"][bit] = draw(numbers(bit, count))
     return Sample(values, options, bytes(seal(values, **options)))
@@ -94,7 +103,8 @@ def changed(raw: bytes, at: int, layout: str, value: int) -> bytes:
 def open_all(raw: bytes) -> Batch:
     """Opens every column, as a consumer that uses all of them does."""
     batch = Batch(raw)
-    batch.values(), batch.column(KEYS), batch.column(HEADERS), batch.column(IDS)
+    for named in (0, KEYS, HEADERS, IDS, FLOWS):
+        batch.column(named)
     for bit in FIXED:
         batch.fixed(bit)
     return batch
@@ -112,7 +122,7 @@ def same(batch: Batch, sample: Sample, first: int = 0, count: int | None = None)
     )
     assert batch.route == options["route"]
     assert batch.values() == sample.values[first:end]
-    for bit, name in ((KEYS, "keys"), (HEADERS, "headers"), (IDS, "ids")):
+    for bit, name in ((KEYS, "keys"), (HEADERS, "headers"), (IDS, "ids"), (FLOWS, "flows")):
         assert batch.column(bit) == (None if options[name] is None else options[name][first:end])
     for bit in FIXED:
         column = options["fixed"].get(bit)
@@ -208,6 +218,7 @@ def test_record_of_the_largest_size_fits_the_frame() -> None:
         keys=[bytes(limits.KEY_BYTES_MAX)],
         headers=[bytes(limits.HEADERS_BYTES_MAX)],
         ids=[bytes(limits.ID_BYTES_MAX)],
+        flows=[bytes(limits.FLOW_BYTES_MAX)],
         route=bytes(limits.ROUTE_BYTES_MAX),
         fixed={bit: array(code, [0]) for bit, (code, _) in FIXED.items()},
     )
@@ -304,14 +315,14 @@ def test_lie_about_the_count(count: int) -> None:
         open_all(changed(SMALL, 12, "I", count))
 
 
-@pytest.mark.parametrize("bit", [1 << 7, 1 << 15, 1 << 19, 1 << 31])
+@pytest.mark.parametrize("bit", [1 << 9, 1 << 15, 1 << 20, 1 << 31])
 def test_column_of_a_later_version_is_named(bit: int) -> None:
     assert check(changed(SMALL, 48, "I", bit)).columns == bit
     with pytest.raises(BadBatch, match=f"{bit:#x}"):
         Batch(changed(SMALL, 48, "I", bit | KEYS))
 
 
-@pytest.mark.parametrize("columns", [*FIXED, KEYS, HEADERS, IDS, KEYS | HEADERS, wire.KNOWN])
+@pytest.mark.parametrize("columns", [*FIXED, KEYS, HEADERS, IDS, FLOWS, KEYS | HEADERS, wire.KNOWN])
 def test_columns_that_are_not_there(columns: int) -> None:
     with pytest.raises(BadBatch):
         open_all(changed(SMALL, 48, "I", columns))
@@ -350,10 +361,10 @@ def test_route_has_a_bound() -> None:
         pytest.param((2**31 - 12, 0, 1, 2**31 - 1), id="falls after a huge first"),
     ],
 )
-@pytest.mark.parametrize("bit", [0, KEYS, HEADERS, IDS])
+@pytest.mark.parametrize("bit", [0, KEYS, HEADERS, IDS, FLOWS])
 def test_offsets_that_do_not_rise(offsets: tuple[int, ...], bit: int) -> None:
     words = [b"one", b"two", b"three"]
-    names = {KEYS: "keys", HEADERS: "headers", IDS: "ids"}
+    names = {KEYS: "keys", HEADERS: "headers", IDS: "ids", FLOWS: "flows"}
     raw = bytearray(plain(words, **({names[bit]: words} if bit else {})))
     pack_into("<4i", raw, HEADER.size, *offsets)
     with pytest.raises(BadBatch):
@@ -381,12 +392,14 @@ def test_cut_at_offsets_that_are_not_in_order() -> None:
             Batch(resealed(raw)).cut(0, 1)
 
 
-def assert_verified_unless_times_lie(batch: Batch, raw: bytes) -> None:
-    """A batch that opens passes `verify`, unless its delays fall or its
-    times exceed their bounds.
+def assert_verified_unless_numbers_lie(batch: Batch, raw: bytes) -> None:
+    """A batch that opens passes `verify`, unless its delays fall, or its
+    times or priorities exceed their bounds.
     """
     delays, lives = (list(batch.fixed(bit) or ()) for bit in (DELAY, TTL))
-    if delays == sorted(delays) and all(0 <= each <= limits.DELAY_MS_MAX for each in delays + lives):
+    priorities = batch.fixed(PRIORITY) or [0]
+    times_fit = all(0 <= each <= limits.DELAY_MS_MAX for each in delays + lives)
+    if delays == sorted(delays) and times_fit and max(priorities) <= limits.PRIORITY_MAX:
         assert verify(raw) == batch.info
     else:
         with pytest.raises(BadBatch):
@@ -412,9 +425,9 @@ def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject)
         with pytest.raises(BadBatch):
             verify(lie)
     if batch is not None:
-        assert_verified_unless_times_lie(batch, lie)
+        assert_verified_unless_numbers_lie(batch, lie)
         assert len(batch.values()) == batch.info.count
-        for bit in (KEYS, HEADERS, IDS):
+        for bit in (KEYS, HEADERS, IDS, FLOWS):
             assert len(batch.column(bit) or batch.values()) == batch.info.count
         for bit in FIXED:
             assert len(batch.fixed(bit) or batch) == batch.info.count

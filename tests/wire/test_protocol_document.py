@@ -134,9 +134,12 @@ def test_column_bits() -> None:
         "attempts": batch.ATTEMPTS,
         "id hash": batch.ID_HASH,
         "backoff": batch.BACKOFF,
+        "flow hash": batch.FLOW_HASH,
+        "priority": batch.PRIORITY,
         "keys": batch.KEYS,
         "headers": batch.HEADERS,
         "ids": batch.IDS,
+        "flows": batch.FLOWS,
     }
     found = re.findall(r"^    (\d+)\s+(0x[0-9a-f]{5})\s+(\w+(?: hash)?)\s", section("6. Batch"), re.MULTILINE)
     assert {name: int(value, 16) for _, value, name in found} == names

@@ -48,6 +48,23 @@ class Durations(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
+class Weights(click.ParamType):  # type: ignore[type-arg]
+    """Flows with their weights: ada=3,bob=2."""
+
+    name = "FLOW=WEIGHT,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
+        if isinstance(value, dict):
+            return value
+        found = {}
+        for part in filter(None, str(value).split(",")):
+            flow, _, weight = part.rpartition("=")
+            if not weight.isdecimal():
+                self.fail(f"{part!r} is no weight: write FLOW=WEIGHT, as in ada=3", param, ctx)
+            found[flow] = int(weight)
+        return found
+
+
 class Moment(click.ParamType):  # type: ignore[type-arg]
     """A point in time: 2026-11-21T09:00Z, 2026-11-21 09:00 (local
     time), or -10m, 10 minutes ago.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from gossipq import limits
 from gossipq.texts import iso, moment, printable, readable, size
 from gossipq_cli import failures
 from gossipq_cli.options import nearest
@@ -127,6 +128,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _level(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= limits.PRIORITY_MAX:
+        raise ValueError(f"a number from 0 to {limits.PRIORITY_MAX} is needed")
+    return value
+
+
 def _count(value: Any) -> int:
     if type(value) is not int or value < 1:
         raise ValueError("a number from 1 on is needed")
@@ -143,6 +150,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "lease": seconds_of,
     "attempts_max": _count,
     "backoff": seconds_of,
+    "flow": _text,
+    "priority": _level,
 }
 
 

@@ -9,10 +9,12 @@ from gossipq.core.delivery.consumers import (
     Group,
     Part,
     PartitionView,
+    Place,
     Subscription,
     place_of,
 )
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
+from gossipq.core.delivery.flows import check_order
 from gossipq.core.delivery.holdings import Waiter
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
@@ -34,12 +36,14 @@ __all__ = [
     "Outbox",
     "Part",
     "PartitionView",
+    "Place",
     "Policy",
     "Subscription",
     "Waiter",
     "WaitingRecords",
     "alarm_lag",
     "apart",
+    "check_order",
     "check_patterns",
     "check_policy",
     "expiry_times",

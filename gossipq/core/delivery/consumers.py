@@ -8,6 +8,7 @@ from itertools import islice, takewhile
 import msgspec
 
 from gossipq import limits
+from gossipq.core.delivery.flows import ARRIVAL, FlowIndex
 from gossipq.core.delivery.keys import ONE_OF_EACH, UNBOUNDED, KeyRuns, Keys
 from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.routes import matcher
@@ -171,6 +172,7 @@ class PartitionView:
         "delivered",
         "draining",
         "due_ms",
+        "flows",
         "group",
         "inherited",
         "keys",
@@ -196,11 +198,29 @@ class PartitionView:
         self.delivered = 0  #: delivered records
         self.since = (0, 0)  #: (due, offset) from which exception rows are not read back yet
         self.due_ms: int | None = None  #: when some rows may be due; timer time
+        self.flows: FlowIndex | None = None  #: in a group of order "priority" or "fair"
+        self.index_flows()
+
+    def index_flows(self) -> None:
+        """Begin or end the index of flows, as the order of the group says."""
+        window, config, first = self.window, self.group.state.config, self.cursor.state.cursor
+        if config.order == ARRIVAL:
+            self.flows = window.came = None
+            return
+        self.flows = FlowIndex(first, config)
+        window.came = [(low, high) for low, high, _ in window.ready.overlap(0, first)]
 
     @property
     def window_end(self) -> Offset:
-        """Records below this offset may be delivered now."""
+        """Records below this offset may be delivered now. With an index of flows, records anywhere may be."""
+        if self.flows is not None:
+            return limits.NUMBER_MAX
         return self.cursor.window_end(self.group.state.config.in_flight_max, self.window.ahead.total())
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more records may be in flight. Without an index of flows the window bounds them."""
+        return self.flows is not None and self.window.in_flight >= self.group.state.config.in_flight_max
 
     def offers(self, ledger: Ledger, timer_ms: int) -> bool:
         """True if a consumer with credit may get records of this view. Rows on disk that are due
@@ -208,6 +228,8 @@ class PartitionView:
         """
         window = self.window
         end = min(ledger.partitions[self.partition].next, self.window_end)  # `next` is new, if there is one
+        if self.is_full:
+            return False
         here = window.ready.starts or self.draining or window.lanes.opened
         due = self.due_ms is not None and self.due_ms <= timer_ms
         return bool(here) or due or self.waking is not None or window.next < end

@@ -29,6 +29,8 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.expiry import Expiry
+from gossipq.core.delivery.flow_feed import FlowFeed
+from gossipq.core.delivery.flows import ARRIVAL
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import KeyOrder
 from gossipq.core.delivery.keys import Keys
@@ -97,6 +99,7 @@ class Dispatch:
             self.holdings,
             self.settlement,
             self.readback,
+            FlowFeed(ledger),
         )
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
@@ -155,6 +158,8 @@ class Dispatch:
         # behind the window, records have expired; those between them were never delivered
         high = min(high, cursor.filled_to(view.group.state.config.in_flight_max))
         high = max([high, *cursor.holds.ends[-1:]])
+        if view.flows is not None:
+            high = position  # records are delivered in any order, so those between others stay new
         window = view.window
         for first, end in cursor.passed.missing(position, high):
             window.move(first, end, ReadyRecords(0))
@@ -171,7 +176,8 @@ class Dispatch:
                 for low, high_ in cursor.fresh(first, end):
                     window.move(low, high_, ReadyRecords(tries.after(hold.attempt, hold.started)))
         for first, end in cursor.passed.overlap(high, max([high, *cursor.passed.ends[-1:]])):
-            window.move(first, end, None)
+            for low, high_ in window.new(first, end):  # a record of a row may be held
+                window.move(low, high_, None)
         window.skip_to(high)
         view.inherited = min(self._ledger.partitions[view.partition].next, view.window_end)
         if cursor.exceptional:
@@ -528,6 +534,8 @@ class Dispatch:
             for view in self.groups[group.id].views.values():
                 if (view.keys is not None) != (group.config.mode == KEY_ORDERED):
                     self._remode(view)
+                if view.flows is not None or group.config.order != ARRIVAL:
+                    view.index_flows()
 
     def _remode(self, view: PartitionView) -> None:
         """Begins or ends key order. The group had no consumer at the request, but one that came

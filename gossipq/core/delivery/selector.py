@@ -20,6 +20,8 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
+from gossipq.core.delivery.flow_feed import FlowFeed
+from gossipq.core.delivery.flows import FlowIndex
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import BACK, KeyOrder
 from gossipq.core.delivery.readback import Readback
@@ -61,6 +63,7 @@ class Selector:
         holdings: Holdings,
         settlement: Settlement,
         readback: Readback,
+        flow_feed: FlowFeed,
     ) -> None:
         self._ledger = ledger
         self.turn = turn
@@ -69,6 +72,7 @@ class Selector:
         self.holdings = holdings
         self.settlement = settlement
         self.readback = readback
+        self.flow_feed = flow_feed
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         #: groups to look at for records of other keys; boot time
         self.busy_keys: Deadlines[int] = Deadlines()
@@ -92,6 +96,9 @@ class Selector:
     def _from(self, view: PartitionView, member: Subscription, sharers: int) -> Handed | None:
         if view.due_ms is not None or view.draining or view.waking is not None:
             self.readback.refill(view)
+        if view.flows is not None and not self.flow_feed.feed(view, view.flows):
+            self.turn.dirty.add(view.group.id)  # another turn continues
+            self.turn.more = True
         while (candidate := self._candidate(view, member)) is not None:
             if self.holdings.overdue or self.turn.looks <= 0:
                 # a backlog that has expired, or just a long one: another turn continues
@@ -110,7 +117,7 @@ class Selector:
             ):
                 view.window.move(first, first + 1, None)  # done meanwhile
                 continue
-            if place.ranges and state == READY:
+            if place.ranges and state == READY and view.flows is None:
                 handed = self._hand_together(view, member, first, tried, place, sharers)
                 if handed is not None:
                     return handed
@@ -130,6 +137,11 @@ class Selector:
                 if end == first:
                     continue
             handed = self._hand(view, member, first, end, tried, place)
+            if view.flows is not None:
+                if state != WAITING:
+                    count = handed.parts[0].count
+                    view.flows.drop(view.flows.run, first + count, count)
+                return handed
             if state == NEW and sharers == 1:
                 self.extend_with_slices(view, member, handed, place, candidate.end)
             return handed
@@ -142,6 +154,8 @@ class Selector:
 
     def _candidate(self, view: PartitionView, member: Subscription) -> Candidate | None:
         window = view.window
+        if view.flows is not None:
+            return self._next_in_turn(view, view.flows, member)
         ready, lanes = window.ready, window.lanes
         while lanes.opened and not ready.starts:
             key_hash, _ = lanes.opened.popitem(last=False)
@@ -157,6 +171,27 @@ class Selector:
         if window.ahead.starts:
             end = min(end, window.ahead.starts[0])
         return Candidate(NEW, window.next, end, 0) if window.next < end else None
+
+    def _next_in_turn(self, view: PartitionView, flows: FlowIndex, member: Subscription) -> Candidate | None:
+        """Like `_candidate`, by priority and flow. Records that waited for a consumer of their route come
+        first.
+        """
+        window = view.window
+        room = view.group.state.config.in_flight_max - window.in_flight
+        if room <= 0:
+            return None
+        lane = member.lane_in(view)
+        if lane is not None:
+            ranges = window.lanes[lane]
+            return Candidate(WAITING, ranges.starts[0], ranges.ends[0], ranges.values[0])
+        while (run := flows.head()) is not None:
+            found = window.first_free(run.first, run.end)
+            if found is None or found[1] > run.first:
+                flows.drop(run, run.end if found is None else found[1])
+                continue
+            state, first, end, tried = found
+            return Candidate(state, first, min(end, first + room), tried)
+        return None
 
     def _skip_voids(self, view: PartitionView, candidate: Candidate) -> tuple[Offset, Offset] | None:
         """The part of a candidate before the next void; None: all of it."""
@@ -383,7 +418,10 @@ class Selector:
         """
         state, cursor = self._ledger.partitions[view.partition], view.cursor.state
         window = view.window
-        if window.next < min(state.next, view.window_end) or window.next >= state.next:
+        if view.flows is not None:
+            if window.lanes.total() < view.group.state.config.in_flight_max:
+                return  # they wait in memory
+        elif window.next < min(state.next, view.window_end) or window.next >= state.next:
             return
         rows = self.parking.setdefault(view.group.id, [])
         room = view.group.state.config.parked_max - cursor.parked

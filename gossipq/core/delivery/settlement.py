@@ -122,7 +122,8 @@ class Settlement:
         state = self._ledger.partitions.get(partition)
         if view is None or state is None or view.keys is not None:
             return None
-        if low < (0 if view.cursor.exceptional else state.first) or high > min(view.window.next, state.next):
+        end = state.next if view.flows is not None else min(view.window.next, state.next)
+        if low < (0 if view.cursor.exceptional else state.first) or high > end:
             return None
         if any(each[0] != partition for each in ranges):
             return None
@@ -206,7 +207,7 @@ class Settlement:
         if state is not None:
             return state.attempt if isinstance(state, Lease) else tries.newest(state.tries)
         if cursor.fresh(offset, end):
-            if offset < view.window.next:  # it has left because its ack is being stored
+            if not view.window.new(offset, end):  # it has left because its ack is being stored
                 raise _moves(offset)
             # an earlier leader may have delivered it
             return 0 if offset < view.inherited else NUMBER_MAX
@@ -336,8 +337,9 @@ class Settlement:
         """Treat new records below `end` as delivered, since a consumer has [low, end)."""
         window = view.window
         if end > window.next:
-            for first, stop in window.new(window.next, min(low, end)):
-                window.move(first, stop, ReadyRecords(0))
+            if view.flows is None:  # otherwise records are delivered in any order
+                for first, stop in window.new(window.next, min(low, end)):
+                    window.move(first, stop, ReadyRecords(0))
             for first, stop in window.new(low, end):
                 window.move(first, stop, ReadyRecords(1))
 

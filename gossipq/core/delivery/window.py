@@ -214,7 +214,7 @@ class Window:
     wait for.
     """
 
-    __slots__ = ("_states", "ahead", "has_moved", "in_flight", "lanes", "next", "ready")
+    __slots__ = ("_states", "ahead", "came", "has_moved", "in_flight", "lanes", "next", "ready")
 
     def __init__(self, first: Offset) -> None:
         self.next = first  #: the first new record
@@ -224,6 +224,8 @@ class Window:
         self._states: RangeMap[RecordState] = RangeMap()
         self.ahead = Intervals()  #: records after `next` that are not new
         self.has_moved = False  #: some records have been moving
+        #: ranges that became ready, for an index of flows; None: the view has no index
+        self.came: Ranges | None = None
 
     # --- questions ------------------------------------------------------------------------------------------
 
@@ -251,6 +253,16 @@ class Window:
             for low, high, state in self._states.overlap(first, end)
             if isinstance(state, Lease)
         ]
+
+    def first_free(self, first: Offset, end: Offset) -> tuple[str, Offset, Offset, int] | None:
+        """Return the first part of [first, end) that is new or ready: its state, range and tries."""
+        ready = self.ready
+        at = bisect_right(ready.ends, first)
+        low = max(first, ready.starts[at]) if at < len(ready.starts) else end
+        fresh = self.ahead.gap(max(first, self.next), min(end, low)) if low > first else None
+        if fresh is not None:
+            return NEW, *fresh, 0
+        return (READY, low, min(end, ready.ends[at]), ready.values[at]) if low < end else None
 
     def leases(self) -> Iterator[LeaseRange]:
         """Yield all leased ranges."""
@@ -298,6 +310,8 @@ class Window:
             self.in_flight += end - first
         elif isinstance(to, ReadyRecords):
             self.ready.set(first, end, to.tries)
+            if self.came is not None:
+                self.came.append((first, end))
         elif isinstance(to, WaitingRecords):
             self.lanes.enter(to.lane, first, end, to.tries)
         else:
@@ -361,6 +375,8 @@ class Window:
             self.in_flight += sum([high - low for low, high in ranges])
         else:
             self.ready.set_all(ranges, to.tries)
+            if self.came is not None:
+                self.came += ranges
 
     def _take_off(self, state: RecordState, parts: Ranges) -> None:
         """Take records that were in a state off the indexes."""

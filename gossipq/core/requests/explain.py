@@ -17,6 +17,7 @@ from gossipq.core.delivery import (
     Lease,
     MovingRecords,
     PartitionView,
+    Place,
     WaitingRecords,
     expiry_times,
     place_of,
@@ -53,7 +54,8 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.texts import many, span
-from gossipq.types import DELAY, Index, Offset, PartitionKey, partition_of, topic_id_of
+from gossipq.types import DELAY, FLOW_HASH, FLOWS, Index, Offset, PartitionKey, partition_of, topic_id_of
+from gossipq.types import PRIORITY as PRIORITY_COLUMN
 from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
 TRACE_ROWS_MAX = 1_024
@@ -225,6 +227,7 @@ class ExplainRequests:
         if place is None:
             return []
         lines = [f"route {place.route.decode('utf-8', 'replace')}"] if place.route else []
+        lines += self._flow_lines(place)
         replaced = self._ledger.state.get(records.key(b"F", named.partition, place.entry))
         if replaced is not None:
             offset, index, record = msgspec.msgpack.decode(replaced)
@@ -244,6 +247,35 @@ class ExplainRequests:
             if left_ms is not None and left_ms > 0:
                 lines.append(f"{view.group.state.name}: expires in {span(left_ms)}")
         return lines
+
+    def _flow_lines(self, place: Place) -> list[str]:
+        """The flow and the priority that a record asks for."""
+        lines = []
+        if place.columns & FLOWS and (flow := self._ledger.opened.flow(place.entry, place.record)):
+            lines.append(f"flow {flow.decode('utf-8', 'replace')}")
+        if place.columns & PRIORITY_COLUMN:
+            priorities = self._ledger.opened.column(place.entry, PRIORITY_COLUMN)
+            if priorities is not None and priorities[place.record] != limits.PRIORITY:
+                lines.append(f"priority {priorities[place.record]}")
+        return lines
+
+    def _turn_of(self, view: PartitionView, offset: Offset) -> str:
+        """Why a record that may be delivered waits for others, in a group of order "priority" or "fair"."""
+        place = place_of(self._ledger, view.cursor, view.partition, offset)
+        if view.flows is None or place is None:
+            return says(life.OPEN)
+        column, at = self._ledger.opened.column, place.record
+        hashes = column(place.entry, FLOW_HASH) if place.columns & FLOW_HASH else None
+        priorities = column(place.entry, PRIORITY_COLUMN) if place.columns & PRIORITY_COLUMN else None
+        priority = limits.PRIORITY if priorities is None else priorities[at]
+        higher, others = view.flows.before(priority, hashes[at] if hashes is not None else 0)
+        if higher > priority:
+            return f"its priority is {priority}, and records of priority {higher} come first"
+        if others and view.flows.by_flow:
+            flow = self._ledger.opened.flow(place.entry, at).decode("utf-8", "replace")
+            whose = f"flow {flow}" if flow else "the flow without a name"
+            return f"{whose} of priority {priority} takes turns with {many(others, 'other flow')}"
+        return f"{says(life.OPEN)}; its priority is {priority}"
 
     def _left_ms(self, named: Named, view: PartitionView) -> int | None:
         """Time until a record of a group expires; negative if it has expired. None: it does not
@@ -370,7 +402,10 @@ class ExplainRequests:
                     "its consumers are busy: they hold as many records as they may before they start them"
                 )
             return "no credit", because, f"gossipq why {topic} --group {name}"
-        if offset >= cursor.window_end(config.in_flight_max):
+        if view is not None and view.is_full:
+            because = f"{many(config.in_flight_max, 'record')} are in flight, as many as may be"
+            return "window full", because, f"gossipq why {topic} --group {name}"
+        if offset >= cursor.window_end(config.in_flight_max) and (view is None or view.flows is None):
             because = (
                 f"the window of {many(config.in_flight_max, 'record')} is full: the first that is not done "
                 f"is {cursor.state.cursor}"
@@ -380,7 +415,7 @@ class ExplainRequests:
                 because,
                 f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}",
             )
-        return "moving", says(life.OPEN), ""
+        return "moving", self._turn_of(view, offset) if view and view.flows else says(life.OPEN), ""
 
     def _acked(self, name: str, named: Named, group_id: int) -> Standing:
         state = self._ledger.partitions[named.partition]

@@ -224,5 +224,7 @@ class OperateRequests:
             ("in_flight_max", str(config.in_flight_max), "group"),
             ("parked_max", str(config.parked_max), "group"),
             ("alarm_lag", str(lag), "none" if not lag else "topic" if config.alarm_lag is None else "group"),
+            ("order", config.order, "group"),
+            ("weights", ", ".join(f"{flow}={weight}" for flow, weight in config.weights.items()), "group"),
             ("group_idle_ms", str(topic.group_idle_ms), "topic" if topic.group_idle_ms else "none"),
         ]

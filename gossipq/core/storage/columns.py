@@ -16,6 +16,9 @@ class Columns(Protocol):
     def fixed(self, body: bytes, bit: int) -> "array[int] | None":
         """Return a fixed-width column, one number per record; None if the batch lacks it."""
 
+    def flow(self, body: bytes, record: int) -> bytes:
+        """Return the flow of a record, or b""."""
+
     def cut(self, body: bytes, first: int, count: int) -> bytes:
         """Return records first .. first + count - 1 as a batch of their own."""
 
@@ -60,6 +63,10 @@ class Opened:
                 self._kept.popitem(last=False)
             self._kept[name] = self._columns.fixed(self._read(index), bit)
         return self._kept[name]
+
+    def flow(self, index: Index, record: int) -> bytes:
+        """Return the flow of a record of the batch that entry `index` stored, or b""."""
+        return self._columns.flow(self._read(index), record)
 
     def cut(self, index: Index, first: int, count: int) -> bytes:
         """Return some records of a stored batch as a batch of their own."""

@@ -20,6 +20,7 @@ Count = Annotated[int, Meta(ge=1, le=10_000)]
 Whole = Annotated[int, Meta(ge=0, le=2**53)]
 Text = Annotated[str, Meta(min_length=1)]
 Mode = Literal["shared", "exclusive", "key_ordered"]
+Order = Literal["arrival", "priority", "fair"]
 Level = Literal["stored", "none"]
 
 
@@ -57,6 +58,8 @@ class Record(Slim, kw_only=True):
     backoff: Duration | None = None
     partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
     level: Level | None = None
+    flow: str | None = None
+    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
 
 
 class Records(Shape, kw_only=True):
@@ -78,6 +81,8 @@ class Publish(Shape, kw_only=True):
     ttl: Duration | None = None
     id: Text | None = None
     level: Level | None = None
+    flow: str | None = None
+    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
 
 
 class Stored(Shape, kw_only=True, omit_defaults=False):
@@ -291,6 +296,8 @@ class GroupPolicy(Shape, kw_only=True):
     parked_max: Whole | None = None
     paused: bool | None = None
     alarm_lag: Whole | None = None
+    order: Order | None = None
+    weights: dict[str, Annotated[int, Meta(ge=1, le=limits.FLOW_WEIGHT_MAX)]] | None = None
 
 
 class Seek(Shape, kw_only=True):

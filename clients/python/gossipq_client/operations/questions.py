@@ -53,10 +53,13 @@ from gossipq.messages import (
 from gossipq.types import (
     ATTEMPTS,
     BACKOFF,
+    FLOW_HASH,
+    FLOWS,
     KEY_HASH,
     LEASE,
     META_SHARD,
     NODE_SHARD,
+    PRIORITY,
     TTL,
     Index,
     Offset,
@@ -90,7 +93,7 @@ Ranges = Sequence[tuple[int, Offset, Offset]]  #: (partition number, first, end)
 
 PROBE_NUMBERS = 1 << 32  #: subscriptions with a higher number only ask for positions
 PROOFS_MAX = 4  #: attempts to prove that we know the secret; the leader may change in between
-KEPT_BY_EDIT = (KEY_HASH, TTL, LEASE, ATTEMPTS, BACKOFF)
+KEPT_BY_EDIT = (KEY_HASH, TTL, LEASE, ATTEMPTS, BACKOFF, FLOW_HASH, PRIORITY)
 
 
 def go_on(talk: Talk[Result]) -> tuple[Call | Flight | None, Result | None]:
@@ -314,6 +317,7 @@ class Asking:
             route=opened.batch.route,
             keys=None if key is None else [key],
             headers=[kept] if kept else None,
+            flows=opened.batch.column(FLOWS),
             fixed=columns,
         )
         number, name = partition_of(shown.ref.partition), found.info.name

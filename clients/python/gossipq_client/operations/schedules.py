@@ -14,7 +14,7 @@ from gossipq.types import partition_key
 from gossipq.values import Schedule, ScheduleInfo, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.operations.questions import Asking, Talk
-from gossipq_client.values import NOTHING, Options, columns, inputs, key_column, refs
+from gossipq_client.values import NOTHING, Options, columns, flow_column, inputs, key_column, refs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class ScheduleOptions(TypedDict, total=False):
     overlap: while a group has not finished the last record: "allow" the next one, "skip" the tick, or
     "replace" the record if no consumer has it
     paused: no ticks until `schedules.resume`; those of that time are not missed
-    key, headers, route, partition, ttl, lease, attempts_max, backoff: of each record, as in `publish`
+    key, headers, route, partition, ttl, lease, attempts_max, backoff, flow, priority: of each record, as in
+    `publish`
     """
 
     cron: str
@@ -83,6 +84,8 @@ class ScheduleOptions(TypedDict, total=False):
     lease: inputs.Duration | None
     attempts_max: int | None
     backoff: inputs.Duration | None
+    flow: str | None
+    priority: int | None
 
 
 def schedule_of(
@@ -153,7 +156,8 @@ def _time(time_ms: int) -> datetime | None:
 
 def record_of(raw: bytes, options: Options) -> bytes:
     """Return the batch of the record that a schedule stores."""
-    fixed, _ = columns([options.terms or NOTHING], False, 0)
+    terms = [options.terms or NOTHING]
+    fixed, _ = columns(terms, False, 0)
     if options.key is not None:
         fixed |= key_column([options.key])
     return bytes(
@@ -162,6 +166,7 @@ def record_of(raw: bytes, options: Options) -> bytes:
             route=options.route,
             keys=None if options.key is None else [options.key],
             headers=[options.headers] if options.headers else None,
+            flows=flow_column(terms),
             fixed=fixed,
         )
     )

@@ -42,7 +42,7 @@ class StoredRecord(LookedAt):
     stored_time: float
     header_bytes: bytes = b""  #: the headers as they are stored
     id_bytes: bytes | None = None  #: the id as it is stored
-    own_options: dict[str, float | int] = field(default_factory=dict)  #: as in a delivered record
+    own_options: dict[str, float | int | str] = field(default_factory=dict)  #: as in a delivered record
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class DeadLetter(LookedAt):
     publish_time: float = 0.0
     header_bytes: bytes = b""  #: the headers as they are stored
     id_bytes: bytes | None = None  #: as in a delivered record
-    own_options: dict[str, float | int] = field(default_factory=dict)  #: as those of a delivered record
+    own_options: dict[str, float | int | str] = field(default_factory=dict)  #: as those of a delivered record
 
 
 class Opened:
@@ -100,7 +100,7 @@ class Opened:
     def id_bytes(self, at: int) -> bytes | None:
         return (self._ids[at] or None) if self._ids is not None else None
 
-    def own_options(self, at: int) -> dict[str, float | int]:
+    def own_options(self, at: int) -> dict[str, float | int | str]:
         return own_options(self.batch, at)
 
 

@@ -13,7 +13,7 @@ from gossipq.types import PartitionKey, partition_key
 from gossipq.values import Range, Run, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq.wire.checksum import crc32
-from gossipq_client.values import NOTHING, Terms, columns, key_column
+from gossipq_client.values import NOTHING, Terms, columns, flow_column, key_column
 
 #: batches of one partition being sent; repeats of older ones are refused
 UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1
@@ -149,7 +149,7 @@ class Flight:
             self.special.terms = [NOTHING] * index
         if self.special is not None:
             self.special.terms.append(terms or NOTHING)
-            self.size += len(terms.id) if terms is not None else 0
+            self.size += len(terms.id) + len(terms.flow) if terms is not None else 0
         values.append(value)  # last: it makes the record valid, see `trim`
         return index
 
@@ -178,9 +178,10 @@ class Flight:
         return count
 
     def seal(self, sequence: int, wall_ms: int, now_ms: int) -> None:
-        fixed = ids = None
+        fixed = ids = flows = None
         if self.special is not None:
             fixed, ids = self._columns(now_ms)
+            flows = flow_column(self.special.terms)
         if self.keys is not None:
             fixed = key_column(self.keys) | (fixed or {})
         values = self.values
@@ -195,6 +196,7 @@ class Flight:
             keys=self.keys,
             headers=self.headers,
             ids=ids,
+            flows=flows,
             fixed=fixed,
         )
         self.values = self.keys = self.headers = None

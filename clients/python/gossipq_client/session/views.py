@@ -70,9 +70,9 @@ class Record(Struct, eq=False):
         return self._held.id(self.offset) or None
 
     @property
-    def own_options(self) -> dict[str, float | int]:
+    def own_options(self) -> dict[str, float | int | str]:
         """Options that the producer gave to this record alone: ttl, lease, attempts_max, backoff
-        (durations in seconds), for `publish(..., **msg.own_options)`.
+        (durations in seconds), flow and priority, for `publish(..., **msg.own_options)`.
         """
         return own_options(self._held.batch, self.offset - self._held.base)
 

@@ -227,6 +227,18 @@ def id_bytes(value: Value) -> bytes:
     return raw
 
 
+def flow_bytes(flow: str | None) -> bytes:
+    """Raises BadRequest. b"" = no flow."""
+    if flow is None:
+        return b""
+    if not isinstance(flow, str):
+        raise _wrong_type("flow", "a text", flow)
+    raw = _utf8(flow, "flow")
+    if len(raw) > limits.FLOW_BYTES_MAX:
+        raise too_large("flow", len(raw), limits.FLOW_BYTES_MAX)
+    return raw
+
+
 def ids_of(ids: Sequence[Any]) -> list[bytes]:
     """`id_bytes` of each, b"" for None. A list of texts, or of bytes, costs little."""
     try:

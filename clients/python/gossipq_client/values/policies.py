@@ -1,6 +1,6 @@
 """Policies of topics and groups, from user input to request options."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Literal, TypedDict, get_args
 
@@ -16,6 +16,7 @@ Overflow = Literal["refuse", "drop_oldest"]
 Level = Literal["stored", "none"]
 Expire = Literal["dead", "drop", "try_once"]
 Trace = Literal["failures", "all", "off"]
+Order = Literal["arrival", "priority", "fair"]
 MODES: tuple[str, ...] = get_args(Mode)
 #: pause after the first, second ... failure; the last one repeats
 Backoff = inputs.Duration | Iterable[inputs.Duration]
@@ -74,6 +75,9 @@ class GroupPolicy(TypedDict, total=False):
     parked_max: records per partition that may wait behind others of their key
     paused: True stops all deliveries of the group
     alarm_lag: records of a partition that it may be behind without an alarm; 0 = any number
+    order: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of each flow in
+        turn, the higher priority first)
+    weights: records that a flow gets in its turn, by the name of the flow; others get 1
     """
 
     mode: Mode | None
@@ -84,6 +88,8 @@ class GroupPolicy(TypedDict, total=False):
     parked_max: int | None
     paused: bool | None
     alarm_lag: int | None
+    order: Order | None
+    weights: Mapping[str, int] | None
 
 
 def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
@@ -156,10 +162,14 @@ def group_options(
     parked_max: int | None = None,
     paused: bool | None = None,
     alarm_lag: int | None = None,
+    order: Order | None = None,
+    weights: Mapping[str, int] | None = None,
 ) -> GroupOptions:
     """Builds the options of a group. Raises BadRequest."""
     if mode not in (None, *MODES):
         raise BadRequest(f"mode={mode!r}", hint=f"use one of {', '.join(MODES)}")
+    if order not in (None, *get_args(Order)):
+        raise BadRequest(f"order={order!r}", hint=f"use one of {', '.join(get_args(Order))}")
     return GroupOptions(
         mode=mode,
         lease_ms=_lease_ms(lease),
@@ -173,6 +183,8 @@ def group_options(
         else inputs.whole(parked_max, "parked_max", 1, limits.PARKED_HARD_MAX),
         paused=paused,
         alarm_lag=_alarm_lag(alarm_lag),
+        order=order,
+        weights=None if weights is None else _weights(weights),
     )
 
 
@@ -192,6 +204,13 @@ def backoff_ms(backoff: Backoff) -> list[int]:
             hint=f'1 to {limits.BACKOFF_STEPS_MAX} durations, as in ["1s", "30s", "10m"]',
         )
     return [inputs.duration_ms(pause, "backoff", 0, limits.DELAY_MS_MAX) for pause in pauses]
+
+
+def _weights(weights: Mapping[str, int]) -> dict[str, int]:
+    for flow, weight in weights.items():
+        inputs.flow_bytes(flow)
+        inputs.whole(weight, f"the weight of flow {flow!r}", 1, limits.FLOW_WEIGHT_MAX)
+    return dict(weights)
 
 
 def _lease_ms(lease: inputs.Duration | None) -> int | None:

@@ -4,6 +4,7 @@ are right after a restart.
 
 import msgspec
 
+from gossipq import limits
 from gossipq.types import Now
 from gossipq_client.values import inputs
 from gossipq_client.values.terms import NOTHING, Options, Terms
@@ -26,6 +27,8 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
     attempts_max: int = 0
     backoff_ms: int = 0
     spooled_ms: int = 0  #: unix time
+    flow: bytes = b""
+    priority: int = limits.PRIORITY
 
     def options(self, now: Now) -> Options:
         """Options for the publish. The time to live runs while the record waits here,
@@ -34,7 +37,16 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
         due_ms = self.due_ms - now.wall_ms + now.boot_ms if self.due_ms > now.wall_ms else 0
         waited_ms = max(0, now.wall_ms - max(self.due_ms, self.spooled_ms))
         ttl_ms = max(1, self.ttl_ms - waited_ms) if self.ttl_ms else 0
-        terms = Terms(due_ms, ttl_ms, self.lease_ms, self.attempts_max, self.backoff_ms, self.id)
+        terms = Terms(
+            due_ms=due_ms,
+            ttl_ms=ttl_ms,
+            lease_ms=self.lease_ms,
+            attempts_max=self.attempts_max,
+            backoff_ms=self.backoff_ms,
+            id=self.id,
+            flow=self.flow,
+            priority=self.priority,
+        )
         return Options(self.key, self.headers, self.route, self.level, terms, self.partition)
 
 
@@ -58,4 +70,6 @@ def spooled(topic: str, value: bytes, options: Options, now: Now) -> Spooled:
         terms.attempts_max,
         terms.backoff_ms,
         now.wall_ms,
+        terms.flow,
+        terms.priority,
     )

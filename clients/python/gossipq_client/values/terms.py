@@ -5,11 +5,23 @@ from array import array
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import repeat
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from gossipq import limits
 from gossipq.errors import BadRequest
-from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, KEY_HASH, LEASE, TTL, Now
+from gossipq.types import (
+    ATTEMPTS,
+    BACKOFF,
+    DELAY,
+    FLOW_HASH,
+    FLOWS,
+    ID_HASH,
+    KEY_HASH,
+    LEASE,
+    PRIORITY,
+    TTL,
+    Now,
+)
 from gossipq.wire.batch import Batch, id_column
 from gossipq.wire.checksum import crc32
 from gossipq_client.values import inputs
@@ -37,6 +49,9 @@ class Common(TypedDict, total=False):
     lease: how long a consumer may be silent with it
     attempts_max: failures after which it is a dead letter
     backoff: pause after each failure
+    flow: whose record it is, such as a customer: up to 64 bytes of text. A group of order "fair" serves flows
+    in turn
+    priority: 0 to 9, default 5. A group of order "priority" or "fair" delivers the higher one first
     """
 
     key: inputs.Value | None
@@ -51,6 +66,8 @@ class Common(TypedDict, total=False):
     lease: inputs.Duration | None
     attempts_max: int | None
     backoff: inputs.Duration | None
+    flow: str | None
+    priority: int | None
 
 
 class PublishOptions(Common, total=False):
@@ -66,15 +83,21 @@ class ListOptions(Common, total=False):
     keys: in place of key
     ids: each as `id` of a single record
     delays: in place of delay
+    flows: in place of flow
+    priorities: in place of priority
     """
 
     keys: Sequence[inputs.Value | None] | None
     ids: Sequence[inputs.Value | None] | None
     delays: Sequence[inputs.Duration | None] | None
+    flows: Sequence[str | None] | None
+    priorities: Sequence[int | None] | None
 
 
 class Terms(NamedTuple):
-    """Options of one record beyond key, headers, route and level; 0 and b"" = not set."""
+    """Options of one record beyond key, headers, route and level; 0 and b"" = not set. The default of
+    `priority` counts as not set, too.
+    """
 
     due_ms: int = 0  #: boot time; a record that has one is scheduled
     ttl_ms: int = 0
@@ -82,6 +105,8 @@ class Terms(NamedTuple):
     attempts_max: int = 0
     backoff_ms: int = 0
     id: bytes = b""
+    flow: bytes = b""
+    priority: int = limits.PRIORITY
 
 
 NOTHING = Terms()
@@ -183,12 +208,16 @@ def publish_options(
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
     backoff: inputs.Duration | None = None,
+    flow: str | None = None,
+    priority: int | None = None,
 ) -> Options:
     """Raises BadRequest."""
     terms = None
-    if not (id is delay is at is ttl is lease is attempts_max is backoff is None):
+    plain = id is delay is at is ttl is lease is attempts_max is backoff is None
+    if not plain or flow is not None or priority is not None:
         name = b"" if id is None else inputs.id_bytes(id)
-        terms = Terms(_due_ms(now, delay, at), *_policy(ttl, lease, attempts_max, backoff), name)
+        policy = _policy(ttl, lease, attempts_max, backoff)
+        terms = Terms(_due_ms(now, delay, at), *policy, name, inputs.flow_bytes(flow), _priority(priority))
     return Options(
         None if key is None else inputs.key_bytes(key),
         inputs.header_bytes(headers),
@@ -219,13 +248,24 @@ def list_options(
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
     backoff: inputs.Duration | None = None,
+    flow: str | None = None,
+    flows: Sequence[str | None] | None = None,
+    priority: int | None = None,
+    priorities: Sequence[int | None] | None = None,
 ) -> Many:
     """For `count` records. Raises BadRequest."""
     policy = _policy(ttl, lease, attempts_max, backoff)
     due_ms = _due_ms(now, delay, at)
-    terms: Terms | list[Terms] | None = Terms(due_ms, *policy)
-    if delays is not None:
-        terms = list(map(Terms, _dues_ms(now, delays, count, due_ms > 0), *map(repeat, policy)))
+    one = Terms(due_ms, *policy, b"", inputs.flow_bytes(flow), _priority(priority))
+    terms: Terms | list[Terms] | None = one
+    if not delays is flows is priorities is None:
+        each = {
+            "due_ms": None if delays is None else _dues_ms(now, delays, count, due_ms > 0),
+            "flow": _each(flows, inputs.flow_bytes, flow, "flow", count),
+            "priority": _each(priorities, _priority, priority, "priority", count),
+        }
+        given = [each.get(name) or repeat(value, count) for name, value in one._asdict().items()]
+        terms = list(map(Terms, *given))
     return Many(
         inputs.keys_of(None if key is None else inputs.key_bytes(key), keys, count),
         inputs.header_bytes(headers),
@@ -236,6 +276,25 @@ def list_options(
         _wait_s(wait),
         None if ids is None else _ids(ids, count),
     )
+
+
+def _priority(priority: int | None) -> int:
+    return limits.PRIORITY if priority is None else inputs.whole(priority, "priority", 0, limits.PRIORITY_MAX)
+
+
+def _each(
+    given: Sequence[Any] | None, check: Callable[[Any], Any], common: object, name: str, count: int
+) -> list[Any] | None:
+    """Check the values that an option gives to each record. Raises BadRequest."""
+    if given is None:
+        return None
+    more = "flows" if name == "flow" else "priorities"
+    if isinstance(given, str | bytes) or len(given) != count or common is not None:
+        raise BadRequest(
+            f"{more}= needs one {name} for each value, without {name}=",
+            hint=f"{len(given)} {more} for {count} values",
+        )
+    return list(map(check, given))
 
 
 def _wait_s(wait: inputs.Duration | None) -> float | None:
@@ -326,9 +385,9 @@ def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
     return {KEY_HASH: array("I", [each or 1 for each in hashes] if 0 in hashes else hashes)}
 
 
-def own_options(batch: Batch, at: int) -> dict[str, float | int]:
+def own_options(batch: Batch, at: int) -> dict[str, float | int | str]:
     """The options that the producer of record number `at` gave it, for another publish; durations in s."""
-    found: dict[str, float | int] = {}
+    found: dict[str, float | int | str] = {}
     for bit, name, unit in (
         (TTL, "ttl", 1_000),
         (LEASE, "lease", 1_000),
@@ -338,14 +397,26 @@ def own_options(batch: Batch, at: int) -> dict[str, float | int]:
         column = batch.fixed(bit)
         if column is not None and column[at]:
             found[name] = column[at] if unit == 1 else column[at] / unit
+    flows, priorities = batch.column(FLOWS), batch.fixed(PRIORITY)
+    if flows is not None and flows[at]:
+        found["flow"] = flows[at].decode(errors="backslashreplace")
+    if priorities is not None and priorities[at] != limits.PRIORITY:
+        found["priority"] = priorities[at]
     return found
 
 
-def terms_of(own: dict[str, float | int], record_id: bytes) -> Terms:
+def terms_of(own: dict[str, float | int | str], record_id: bytes) -> Terms:
     """`own_options` as they go into a batch."""
-    ttl, lease, backoff = (round(own.get(name, 0) * 1_000) for name in ("ttl", "lease", "backoff"))
-    attempts_max = int(own.get("attempts_max", 0))
-    return Terms(ttl_ms=ttl, lease_ms=lease, attempts_max=attempts_max, backoff_ms=backoff, id=record_id)
+    ttl, lease, backoff = (round(float(own.get(name, 0)) * 1_000) for name in ("ttl", "lease", "backoff"))
+    return Terms(
+        ttl_ms=ttl,
+        lease_ms=lease,
+        attempts_max=int(own.get("attempts_max", 0)),
+        backoff_ms=backoff,
+        id=record_id,
+        flow=str(own.get("flow", "")).encode(),
+        priority=int(own.get("priority", limits.PRIORITY)),
+    )
 
 
 def columns(
@@ -355,7 +426,7 @@ def columns(
     of those in the terms; without terms nothing but them is asked for."""
     fixed: dict[int, array[int]] = {}
     if terms:
-        dues, ttls, leases, attempts, backoffs, named = zip(*terms, strict=True)
+        dues, ttls, leases, attempts, backoffs, named, flows, priorities = zip(*terms, strict=True)
         fixed = {
             bit: array(code, column)
             for bit, code, column in (
@@ -366,6 +437,10 @@ def columns(
             )
             if any(column)
         }
+        if any(flows):
+            fixed[FLOW_HASH] = id_column(flows)
+        if priorities.count(limits.PRIORITY) < len(priorities):
+            fixed[PRIORITY] = array("B", priorities)
         if scheduled:
             fixed[DELAY] = array("q", [max(0, due_ms - sealed_ms) for due_ms in dues])
         ids = ids or list(named)
@@ -373,3 +448,9 @@ def columns(
         return fixed, None
     fixed[ID_HASH] = id_column(ids)
     return fixed, ids
+
+
+def flow_column(terms: list[Terms]) -> list[bytes] | None:
+    """Return the flow of each record; None if none has one."""
+    flows = [each.flow for each in terms]
+    return flows if any(flows) else None

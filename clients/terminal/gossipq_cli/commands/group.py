@@ -14,7 +14,7 @@ from gossipq.types import partition_of
 from gossipq.values import ClientRow, GroupStats
 from gossipq_cli import ask, failures
 from gossipq_cli.commands.topic import NEVER
-from gossipq_cli.kinds import Duration, Durations
+from gossipq_cli.kinds import Duration, Durations, Weights
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter
 from gossipq_ops.inputs import place_of
@@ -342,6 +342,14 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
     type=click.IntRange(min=0),
     help="raise an alarm at this lag in a partition, in records; 0 = never",
 )
+@click.option(
+    "--order",
+    type=click.Choice(["arrival", "priority", "fair"]),
+    help="which record is next: by arrival, the higher priority, or one of each flow in turn",
+)
+@click.option(
+    "--weights", type=Weights(), help="records that a flow gets in its turn: ada=3,bob=2; others get 1"
+)
 @pass_choices
 def change(choices: Choices, /, topic: str, group: str | None, named: str | None, **policy: Any) -> None:
     """Change the policy of a group; options that are not given stay as they are.
@@ -349,6 +357,7 @@ def change(choices: Choices, /, topic: str, group: str | None, named: str | None
     \b
     gossipq group set orders billing --alarm-lag 10000
     gossipq group set orders billing --lease 5m --attempts-max 3
+    gossipq group set orders billing --order fair
     gossipq group set orders billing --mode key_ordered    stop its consumers first
     """
     group = _one(group, named)

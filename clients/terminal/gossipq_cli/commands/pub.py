@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gossipq import limits
 from gossipq.errors import GossipqError, NotConfirmed
 from gossipq.texts import many
 from gossipq_cli import ask, failures, records
@@ -152,6 +153,12 @@ class Tally:
 @click.option("--lease", type=Duration(), help="lease: it is redelivered after this silence of its consumer")
 @click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which it is a dead letter")
 @click.option("--backoff", type=Duration(), help="pause after each of its failures")
+@click.option("--flow", help="flow, such as a customer: groups of order fair serve flows in turn")
+@click.option(
+    "--priority",
+    type=click.IntRange(0, limits.PRIORITY_MAX),
+    help=f"priority, 0 to {limits.PRIORITY_MAX}: the higher one comes first. Default: {limits.PRIORITY}",
+)
 @pass_choices
 def command(
     choices: Choices,
@@ -178,8 +185,9 @@ def command(
     gossipq sub orders --from first --exit-at-end -o jsonl | gossipq pub copy --jsonl
 
     In BODY given as an argument, in the key and in the id, {n} {time} {uuid} are filled in; stdin is taken as
-    it is. A line of --jsonl may say route, delay, at, ttl, id, lease, attempts_max and backoff for itself;
-    bytes go into value_base64, key_base64, id_base64 and headers_base64. The topic is made on first use.
+    it is. A line of --jsonl may say route, delay, at, ttl, id, lease, attempts_max, backoff, flow and
+    priority for itself; bytes go into value_base64, key_base64, id_base64 and headers_base64. The topic is
+    made on first use.
     """
     if sum((body not in (None, "-") or count is not None, lines, jsonl)) > 1:
         raise click.UsageError("BODY with --count, --lines and --jsonl exclude each other")

@@ -1,0 +1,85 @@
+"""Fills the index of flows of a view: with new records, and with those that came back.
+
+A new leader, and a group that gets its order while it runs, read the backlog anew: a bounded part in each
+turn, so that the leader serves from the start. Records are chosen among those that are in the index.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby, repeat
+
+from gossipq.core.delivery.consumers import PartitionView, place_of
+from gossipq.core.delivery.flows import FlowIndex
+from gossipq.core.ledger import Ledger
+from gossipq.limits import PRIORITY
+from gossipq.types import FLOW_HASH, Index, Offset
+from gossipq.types import PRIORITY as PRIORITY_COLUMN
+
+FEED_SLICES = 1_024  #: slices that one turn adds to the index of a view: about 5 ms
+BACK_RANGES = 1_024  #: ranges that came back, of which one turn adds as many
+
+Run = tuple[int, int, Offset, Offset]  #: priority, flow, first, end
+
+
+class FlowFeed:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def feed(self, view: PartitionView, flows: FlowIndex) -> bool:
+        """Add records to the index. Returns whether it has all of them."""
+        state = self._ledger.partitions[view.partition]
+        flows.next = max(flows.next, state.first)
+        is_whole = self._add_back(view, flows)
+        for _ in range(FEED_SLICES):
+            part = self._ledger.slices.at(view.partition, flows.next) if flows.next < state.next else None
+            if part is None:
+                return is_whole
+            ready = [(first, end) for first, end, _ in view.window.ready.overlap(flows.next, part.end)]
+            for first, end in sorted(view.window.new(flows.next, part.end) + ready):
+                for run in self._runs(flows, part.index, part.columns, part.first - part.offset, first, end):
+                    flows.append(*run)
+            flows.next = part.end
+        return False
+
+    def _add_back(self, view: PartitionView, flows: FlowIndex) -> bool:
+        """Add records that came back, ahead of the others of their flows. Returns whether these are all."""
+        came = view.window.came
+        assert came is not None, "a window with an index notes which records come back"
+        some = sorted(came[:BACK_RANGES])
+        del came[:BACK_RANGES]
+        found: list[Run] = []
+        for first, end in some:
+            for low, high, _ in view.window.ready.overlap(first, min(end, flows.next)):
+                found += self._runs_back(view, flows, low, high)
+        for run in reversed(found):
+            flows.put_first(*run)
+        return not came
+
+    def _runs_back(self, view: PartitionView, flows: FlowIndex, first: Offset, end: Offset) -> Iterator[Run]:
+        while first < end:
+            place = place_of(self._ledger, view.cursor, view.partition, first)
+            if place is None:
+                yield PRIORITY, 0, first, first + 1  # it has left, which the selector finds out
+                first += 1
+                continue
+            stop = min(end, place.end)
+            yield from self._runs(flows, place.entry, place.columns, place.record - first, first, stop)
+            first = stop
+
+    def _runs(
+        self, flows: FlowIndex, entry: Index, columns: int, shift: int, first: Offset, end: Offset
+    ) -> Iterator[Run]:
+        """The records [first, end) of a batch as runs of one flow each. `shift` is the number of a record in
+        its batch, less its offset.
+        """
+        column, low, high = self._ledger.opened.column, first + shift, end + shift
+        hashes = column(entry, FLOW_HASH) if flows.by_flow and columns & FLOW_HASH else None
+        priorities = column(entry, PRIORITY_COLUMN) if columns & PRIORITY_COLUMN else None
+        if hashes is None and priorities is None:
+            yield PRIORITY, 0, first, end
+            return
+        of_flow = repeat(0, end - first) if hashes is None else hashes[low:high]
+        of_level = repeat(PRIORITY, end - first) if priorities is None else priorities[low:high]
+        for (priority, flow), same in groupby(zip(of_level, of_flow, strict=True)):
+            stop = first + sum(1 for _ in same)
+            yield priority, flow, first, stop
+            first = stop

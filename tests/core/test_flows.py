@@ -1,0 +1,312 @@
+"""Which record of a group is next, by priority and flow."""
+
+import sys
+from array import array
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.delivery.flows import FlowIndex, FlowRun, flow_hash
+from gossipq.messages import Ack, Acked, Credit, Done, Explained, Nack, RefusedMessage, SetGroup, Why
+from gossipq.operator_messages import GroupShown, ShowGroup
+from gossipq.types import FLOW_HASH, PRIORITY, PartitionKey
+from gossipq.values import GroupConfig, GroupOptions, Ref, TopicOptions
+from gossipq.wire.batch import id_column, id_hash
+
+ADA = client("ada")
+FAIR, BY_PRIORITY = GroupOptions(order="fair"), GroupOptions(order="priority")
+Flows = list[str]
+
+
+def publish(
+    worker: FakeWorker,
+    partition: PartitionKey,
+    flows: Flows | None = None,
+    priorities: list[int] | None = None,
+) -> None:
+    """Publish a batch with a record for each flow or priority."""
+    count, fixed, more = len(flows or priorities or ()), {}, {}
+    if flows is not None:
+        named = [flow.encode() for flow in flows]
+        fixed[FLOW_HASH], more["flows"] = id_column(named), named
+    if priorities is not None:
+        fixed[PRIORITY] = array("B", priorities)
+    worker.publish(partition, [b"x"] * count, fixed=fixed, **more)
+
+
+def offsets(worker: FakeWorker) -> list[int]:
+    """Offsets in the order in which they were delivered since the last call."""
+    return [offset for _, first, end, _ in worker.taken() for offset in range(first, end)]
+
+
+def one_by_one(worker: FakeWorker, count: int) -> list[int]:
+    """Offsets that a consumer gets that asks for one record at a time."""
+    for _ in range(count):
+        worker.ask(1, ADA, Credit(1, 1, 1_000), origin=(b"c", ADA.session))
+    return offsets(worker)
+
+
+def consumer(worker: FakeWorker, config: GroupOptions, records: int = 0) -> PartitionKey:
+    partition = single(worker.topic(config=TopicOptions(retain="forever")))
+    worker.subscribe(ADA, partition, records=records, config=config)
+    return partition
+
+
+def ask(worker: FakeWorker, message: Any) -> Any:
+    return worker.ask(1, ADA, message, origin=(b"c", ADA.session))
+
+
+class TestIndex:
+    @staticmethod
+    def taken(index: FlowIndex, most: int = 1_000) -> list[FlowRun]:
+        found = []
+        while (run := index.head()) is not None and len(found) < most:
+            found.append(run)
+            index.drop(run, run.end, run.end - run.first)
+        return found
+
+    def test_flows_take_turns(self) -> None:
+        index = FlowIndex(0, GroupConfig(order="fair"))
+        index.append(5, 1, 0, 100)
+        index.append(5, 2, 100, 102)
+        assert [run.first for run in self.taken(index)] == [0, 100, 1, 101, 2]
+
+    def test_a_weight_is_the_number_of_records_in_a_turn(self) -> None:
+        index = FlowIndex(0, GroupConfig(order="fair", weights={"ada": 3}))
+        index.append(5, flow_hash(b"ada"), 0, 9)
+        index.append(5, flow_hash(b"bob"), 10, 13)
+        found = [(run.first, run.end) for run in self.taken(index)]
+        assert found == [(0, 3), (10, 11), (3, 6), (11, 12), (6, 9), (12, 13)]
+
+    def test_an_empty_flow_loses_what_it_did_not_use(self) -> None:
+        index = FlowIndex(0, GroupConfig(order="fair", weights={"ada": 3}))
+        ada, bob = flow_hash(b"ada"), flow_hash(b"bob")
+        index.append(5, bob, 100, 200)
+        for first in range(0, 40, 10):
+            index.append(5, ada, first, first + 1)
+            while index.head().flow != ada:  # type: ignore[union-attr]
+                self.taken(index, 1)
+            self.taken(index, 1)
+        index.append(5, ada, 50, 60)
+        while index.head().flow != ada:  # type: ignore[union-attr]
+            self.taken(index, 1)
+        assert index.head() == FlowRun(5, ada, 50, 53)
+
+    def test_a_higher_priority_comes_first(self) -> None:
+        index = FlowIndex(0, GroupConfig(order="fair"))
+        for priority in (5, 0, 9, 7):
+            index.append(priority, 1, priority, priority + 1)
+        assert [run.priority for run in self.taken(index)] == [9, 7, 5, 0]
+
+    def test_records_that_came_back_are_first_of_their_flow(self) -> None:
+        index = FlowIndex(0, GroupConfig(order="fair"))
+        index.append(5, 1, 10, 20)
+        index.put_first(5, 1, 3, 4)
+        assert [run.first for run in self.taken(index)] == [3, 10]
+
+    def test_memory_of_a_flow(self) -> None:
+        index = FlowIndex(0, GroupConfig(order="fair"))
+        for at in range(100_000):
+            index.append(5, id_hash(b"%d" % at), at, at + 1)
+        level = index.levels[5]
+        slots = sys.getsizeof(level.slots) + sum(map(sys.getsizeof, level.slots)) + 28 * len(level.slots)
+        arrays = (level.flows, level.heads, level.tails, level.deficits, level.turns)
+        entries = (index._firsts, index._counts, index._nexts)
+        assert (slots + sum(map(sys.getsizeof, (*arrays, *entries)))) / 100_000 < 200
+
+    def test_the_places_of_what_left_are_used_again(self) -> None:
+        index = FlowIndex(0, GroupConfig(order="fair"))
+        for at in range(1_000):
+            index.append(5, at, at, at + 1)
+            self.taken(index)
+        assert len(index._firsts) == len(index.levels[5].flows) == 1
+
+
+def test_the_hash_is_that_of_the_column() -> None:
+    assert flow_hash(b"ada") == id_hash(b"ada")
+    assert flow_hash(b"") == 0
+
+
+class TestFairShares:
+    def test_a_quiet_flow_does_not_wait_for_one_that_floods(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        publish(worker, partition, ["flood"] * 500)
+        publish(worker, partition, ["quiet"] * 2)
+        assert one_by_one(worker, 6) == [0, 500, 1, 501, 2, 3]
+
+    def test_records_without_a_flow_are_one_flow(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        worker.publish(partition, [b"x"] * 10)
+        publish(worker, partition, ["ada"])
+        assert one_by_one(worker, 3) == [0, 10, 1]
+
+    def test_priority_comes_before_fairness(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        publish(worker, partition, ["ada", "ada", "bob", "cid"], [5, 9, 9, 5])
+        assert one_by_one(worker, 4) == [1, 2, 0, 3]
+
+    def test_each_record_is_delivered_once(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        for at in range(20):
+            publish(
+                worker, partition, [f"f{(at * 7 + i) % 5}" for i in range(10)], [i % 3 for i in range(10)]
+            )
+        assert sorted(one_by_one(worker, 220)) == list(range(200))
+
+    def test_weights_change_while_the_group_runs(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        publish(worker, partition, ["ada"] * 50 + ["bob"] * 50)
+        assert one_by_one(worker, 4) == [0, 50, 1, 51]
+        set_group(worker, partition, GroupOptions(weights={"bob": 4}))
+        found = one_by_one(worker, 10)
+        assert Counter(offset >= 50 for offset in found) == {True: 8, False: 2}
+
+
+def set_group(worker: FakeWorker, partition: PartitionKey, options: GroupOptions) -> Any:
+    return ask(worker, SetGroup(partition >> 16, "billing", options))
+
+
+class TestPriority:
+    def test_the_higher_one_is_first_and_equal_ones_come_by_arrival(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, BY_PRIORITY)
+        publish(worker, partition, ["a", "b", "a", "b"], [1, 8, 5, 8])
+        worker.publish(partition, [b"x"])  # without columns: 5
+        assert one_by_one(worker, 5) == [1, 3, 2, 4, 0]
+
+    def test_urgent_records_pass_a_backlog_far_behind_the_window(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="priority", in_flight_max=10))
+        worker.publish(partition, [b"x"] * 1_000)
+        publish(worker, partition, None, [9] * 3)
+        assert one_by_one(worker, 5) == [1_000, 1_001, 1_002, 0, 1]
+
+    def test_no_more_than_in_flight_max_are_in_flight(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="priority", in_flight_max=10), records=1_000)
+        publish(worker, partition, None, [at % 10 for at in range(100)])
+        found = offsets(worker)
+        assert len(found) == 10
+        assert isinstance(ask(worker, Ack(1, [(partition, found[0], found[0] + 1)])), Acked)
+        worker.turn()
+        assert len(offsets(worker)) == 1
+
+    def test_a_group_may_change_its_order_while_it_runs(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions())
+        publish(worker, partition, None, [1, 2, 3, 9, 4, 5])
+        assert one_by_one(worker, 1) == [0]
+        assert isinstance(set_group(worker, partition, BY_PRIORITY), Done)
+        assert one_by_one(worker, 2) == [3, 5]
+        assert isinstance(set_group(worker, partition, GroupOptions(order="arrival")), Done)
+        assert one_by_one(worker, 3) == [1, 2, 4]
+
+
+class TestWhatComesBack:
+    def test_a_record_that_is_given_back_keeps_its_flow_and_priority(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        publish(worker, partition, ["ada", "bob", "ada", "bob"], [5, 9, 5, 5])
+        assert one_by_one(worker, 2) == [1, 0]
+        ask(worker, Nack(1, [(partition, 0, 1), (partition, 1, 2)], 0, False))
+        assert one_by_one(worker, 4)[0] == 1
+
+    def test_a_retry_keeps_its_priority(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, BY_PRIORITY)
+        publish(worker, partition, None, [5, 9, 5, 5])
+        assert one_by_one(worker, 1) == [1]
+        ask(worker, Nack(1, [(partition, 1, 2)], 1_000, True))
+        assert one_by_one(worker, 1) == [0]
+        worker.advance(1_001)
+        worker.turn()
+        assert one_by_one(worker, 3) == [1, 2, 3]
+
+    def test_a_new_leader_serves_what_is_open_in_order(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        publish(worker, partition, ["ada"] * 30 + ["bob"] * 30)
+        found = one_by_one(worker, 10)
+        ask(worker, Ack(1, [(partition, offset, offset + 1) for offset in sorted(found)]))
+        worker.settle()
+        worker.restart()
+        worker.subscribe(ADA, partition, records=0)
+        worker.taken()
+        more = one_by_one(worker, 60)
+        assert sorted(found + more) == list(range(60))
+        assert [offset >= 30 for offset in more[:6]] in ([True, False] * 3, [False, True] * 3)
+
+    def test_leases_survive_a_new_leader(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        publish(worker, partition, ["ada"] * 5 + ["bob"] * 5)
+        found = one_by_one(worker, 4)
+        worker.settle()
+        worker.restart()
+        holding = [(partition, offset, offset + 1) for offset in found]
+        worker.subscribe(ADA, partition, records=0, holding=holding)
+        worker.taken()
+        more = one_by_one(worker, 10)
+        assert sorted(found + more) == list(range(10))
+        lost = ask(worker, Ack(1, [(partition, offset, offset + 1) for offset in range(10)]))
+        assert isinstance(lost, Acked)
+        assert not lost.lost
+
+
+class TestPolicy:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            GroupOptions(order="random"),
+            GroupOptions(order="fair", mode="exclusive"),
+            GroupOptions(order="priority", mode="key_ordered"),
+            GroupOptions(order="fair", weights={"ada": 0}),
+            GroupOptions(order="fair", weights={"ada": limits.FLOW_WEIGHT_MAX + 1}),
+            GroupOptions(order="fair", weights={"x" * (limits.FLOW_BYTES_MAX + 1): 1}),
+        ],
+    )
+    def test_what_is_refused(self, options: GroupOptions) -> None:
+        worker = FakeWorker()
+        partition = single(worker.topic())
+        answer = worker.subscribe(ADA, partition, config=options)
+        assert isinstance(answer, RefusedMessage)
+        assert answer.code == "bad_request"
+
+    def test_it_is_shown(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", weights={"ada": 3}))
+        shown = ask(worker, ShowGroup(partition >> 16, "billing"))
+        assert isinstance(shown, GroupShown)
+        assert {("order", "fair", "group"), ("weights", "ada=3", "group")} <= set(map(tuple, shown.policy))
+
+    def test_a_group_by_arrival_has_no_index(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions())
+        (group,) = worker.shards[1].dispatch.groups.values()
+        assert group.views[partition].flows is None
+        assert group.views[partition].window.came is None
+
+
+class TestWhy:
+    @staticmethod
+    def explained(worker: FakeWorker, partition: PartitionKey, offset: int) -> tuple[str, list[str]]:
+        worker.subscribe(client("bob"), partition, records=0, number=2)
+        found = ask(worker, Why(Ref(partition, offset)))
+        assert isinstance(found, Explained)
+        return found.standings[0].because, found.lines
+
+    def test_it_names_flow_and_priority(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", in_flight_max=1), records=1)
+        publish(worker, partition, ["ada", "ada", "bob"], [9, 9, 4])
+        because, lines = self.explained(worker, partition, 2)
+        assert lines[:2] == ["flow bob", "priority 4"]
+        assert because

@@ -1,0 +1,98 @@
+"""I19 and I20: which record of a group of order "priority" or "fair" is next.
+
+I19: no record is delivered while one of a higher priority waits. I20: between two records of a flow that
+waits all the time, each other flow of its priority gets no more than two visits bring it. Both are read from
+the batches, the windows and the deliveries, not from the index of the leader.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from gossipq import limits
+from gossipq.core.delivery import Delivery, PartitionView, place_of
+from gossipq.core.delivery.flows import WEIGHT, weights_of
+from gossipq.core.shard import Shard
+from gossipq.types import FLOW_HASH, PRIORITY, Offset, SessionId
+
+VISITS = 2  #: one may have begun before the other flow had records
+Asked = tuple[int, int]  #: priority, hash of the flow
+
+
+def asked(shard: Shard, view: PartitionView, offset: Offset) -> Asked | None:
+    """What a record asks for."""
+    place = place_of(shard.ledger, view.cursor, view.partition, offset)
+    if place is None:
+        return None
+    column = shard.ledger.opened.column
+    priorities = column(place.entry, PRIORITY) if place.columns & PRIORITY else None
+    flows = column(place.entry, FLOW_HASH) if place.columns & FLOW_HASH else None
+    priority = limits.PRIORITY if priorities is None else priorities[place.record]
+    is_fair = view.group.state.config.order == "fair"
+    return priority, flows[place.record] if flows is not None and is_fair else 0
+
+
+def waiting(shard: Shard, view: PartitionView) -> dict[Offset, Asked]:
+    """The records that a consumer could get now."""
+    ranges = [(first, end) for first, end, _ in view.window.ready]
+    ranges += view.window.new(0, shard.ledger.partitions[view.partition].next)
+    found = {offset: asked(shard, view, offset) for first, end in ranges for offset in range(first, end)}
+    return {offset: what for offset, what in found.items() if what is not None}
+
+
+class InTurn:
+    """The choices of the leaders on one node."""
+
+    def __init__(self) -> None:
+        #: by shard, term, group and partition: what waited after the last turn
+        self._before: dict[tuple[int, int, int, int], dict[Offset, Asked]] = {}
+        self._given = defaultdict[tuple[int, int, int, int], list[Asked]](list)  # in this turn, in order
+        #: how many records each flow got since a flow that waits got its last one
+        self._passed: dict[tuple[tuple[int, int, int, int], Asked], Counter[int]] = {}
+
+    def delivered(self, shard: Shard, delivery: Delivery, session: SessionId) -> None:
+        member = shard.dispatch.subscriptions.get((session, delivery.subscription))
+        if member is None or member.group is None or member.group.state.config.order == "arrival":
+            return
+        for part in delivery.parts:
+            view = member.group.views.get(part.partition)
+            for first, end in part.ranges or [(part.offset, part.end)]:
+                for offset in range(first, end) if view is not None else ():
+                    if view is not None and (what := asked(shard, view, offset)) is not None:
+                        self._given[shard.id, shard.term, member.group.id, part.partition].append(what)
+
+    def look(self, shards: list[Shard]) -> Iterator[str]:
+        """After a turn."""
+        before, self._before = self._before, {}
+        for shard in shards:
+            for group_id, group in shard.dispatch.groups.items() if shard.serving else ():
+                if group.state.config.order == "arrival" or group.state.config.mode != "shared":
+                    continue
+                for partition, view in group.views.items():
+                    name = shard.id, shard.term, group_id, partition
+                    now = self._before[name] = waiting(shard, view)
+                    stayed = {
+                        what for offset, what in before.get(name, {}).items() if now.get(offset) == what
+                    }
+                    yield from self._judge(name, view, stayed)
+        self._given.clear()
+        self._passed = {name: count for name, count in self._passed.items() if name[0] in self._before}
+
+    def _judge(
+        self, name: tuple[int, int, int, int], view: PartitionView, stayed: set[Asked]
+    ) -> Iterator[str]:
+        given = self._given.get(name, [])
+        highest = max([priority for priority, _ in stayed], default=-1)
+        if given and min(given)[0] < highest:
+            yield f"I19 group {name[2]} got a record of priority {min(given)[0]} before one of {highest}"
+        weights = weights_of(view.group.state.config)
+        for key in [key for key in self._passed if key[0] == name]:
+            if key[1] not in stayed or key[1] in given:
+                del self._passed[key]
+        for priority, flow in stayed.difference(given):
+            passed = self._passed.setdefault((name, (priority, flow)), Counter())
+            passed.update(other for level, other in given if level == priority)
+            for other, count in passed.items():
+                if count > VISITS * weights.get(other, WEIGHT):
+                    passed.clear()
+                    yield f"I20 group {name[2]}: flow {other:x} got {count} records while {flow:x} waits"
+                    break
