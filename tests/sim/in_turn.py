@@ -19,7 +19,7 @@ Asked = tuple[int, int]  #: priority, hash of the flow
 
 
 def asked(shard: Shard, view: PartitionView, offset: Offset) -> Asked | None:
-    """What a record asks for."""
+    """Return the priority and the flow of a record."""
     place = place_of(shard.ledger, view.cursor, view.partition, offset)
     if place is None:
         return None

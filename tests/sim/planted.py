@@ -921,7 +921,7 @@ def high_priorities_starve(patch: pytest.MonkeyPatch) -> None:
 
 
 def deficits_are_kept(patch: pytest.MonkeyPatch) -> None:
-    """A flow that has no record left keeps what it did not use, and gets more with its next record."""
+    """A flow whose last record leaves keeps its deficit, and gets more with its next record."""
     close, open_slot = Level.close, Level.open
     kept: dict[int, int] = {}
 

@@ -1,7 +1,7 @@
 """Fills the index of flows of a view: with new records, and with those that came back.
 
-A new leader, and a group that gets its order while it runs, read the backlog anew: a bounded part in each
-turn, so that the leader serves from the start. Records are chosen among those that are in the index.
+A new leader reads the backlog anew, and so does a group whose order changes while it runs. Each turn adds a
+bounded part, so the leader serves from the start. Records are chosen among those that are in the index.
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,12 @@
 """Flows: the records of a view that no consumer has, by priority and flow, and which of them is next.
 
-Groups of order "priority" and "fair" have it; groups of order "arrival" do not, and pay nothing. The highest
-priority with records comes first. Inside a priority the flows take turns by deficit round robin (Shreedhar
-and Varghese, 1995): a visit gives a flow as many records as its weight, and a flow that has no record left
-loses what it did not use. So a flow that floods delays itself alone, and choosing a record costs the same
-with 10 flows and with 100,000.
+Groups of order "priority" and "fair" have this index; groups of order "arrival" pay nothing for it. The
+highest priority with records comes first. Inside a priority the flows take turns by deficit round robin
+(Shreedhar and Varghese, 1995). A visit gives a flow as many records as its weight. A flow whose last record
+leaves loses the rest of its deficit. So a flow that floods delays itself alone, and choosing a record costs
+the same with 10 flows and with 100,000.
 
-The index may have records that left meanwhile. Whoever takes a run checks it against the window. A record
+The index may have records that left meanwhile, so the selector checks each run against the window. A record
 that comes back is added anew.
 """
 
@@ -91,7 +91,7 @@ class Level:
         return slot
 
     def close(self, slot: int) -> None:
-        """The flow whose turn it is has no record left, and loses the rest of its deficit."""
+        """Remove the flow whose turn it is, with the rest of its deficit."""
         del self.slots[self.flows[slot]]
         self.deficits[slot] = 0
         self.tails[slot] = NONE

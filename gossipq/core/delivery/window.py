@@ -224,7 +224,7 @@ class Window:
         self._states: RangeMap[RecordState] = RangeMap()
         self.ahead = Intervals()  #: records after `next` that are not new
         self.has_moved = False  #: some records have been moving
-        #: ranges that became ready, for an index of flows; None: the view has no index
+        #: ranges that became ready, for an index of flows; None if there is none
         self.came: Ranges | None = None
 
     # --- questions ------------------------------------------------------------------------------------------
