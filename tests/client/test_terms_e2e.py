@@ -383,7 +383,7 @@ def test_durations_are_numbers_or_text_everywhere(shared_node: RunningNode, topi
 class TestFlows:
     def test_the_order_of_the_group_says_what_is_next(self, mq: Client, topic: str) -> None:
         assert list(mq.consume(topic, "mails", create=True, stop_at_end=True)) == []
-        mq.admin.set_group(topic, "mails", order="fair", weights={"ada": 2})
+        mq.group(topic, "mails").configure(order="fair", weights={"ada": 2})
         flows = ["flood"] * 6 + ["ada"] * 3 + ["bob"]
         mq.publish_many(topic, [f"{flow} {at}" for at, flow in enumerate(flows)], flows=flows)
         urgent = mq.publish(topic, "urgent", flow="flood", priority=9)
@@ -394,6 +394,6 @@ class TestFlows:
         assert found[0] == ("urgent", {"flow": "flood", "priority": 9})
         turns = "flood 0, ada 6, ada 7, bob 9, flood 1, ada 8, flood 2, flood 3, flood 4, flood 5"
         assert ", ".join(value for value, _ in found[1:]) == turns
-        assert mq.why(ref=urgent.ref).lines[:2] == ["flow flood", "priority 9"]
-        policy = [tuple(row) for row in mq.admin.group_policy(topic, "mails").policy]
+        assert mq.record(urgent.ref).why().lines[:2] == ["flow flood", "priority 9"]
+        policy = [tuple(row) for row in mq.group(topic, "mails").describe().policy]
         assert {("order", "fair", "group"), ("weights", "ada=2", "group")} <= set(policy)
