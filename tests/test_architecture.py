@@ -452,7 +452,7 @@ def clock_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     after_commit = {
         id(node)
         for each in ast.walk(tree)
-        if isinstance(each, ast.FunctionDef) and each.name == "boot_ms"
+        if isinstance(each, ast.FunctionDef) and each.name == "turn"
         for node in ast.walk(each)
     }
     for node in ast.walk(tree):
@@ -747,7 +747,7 @@ def test_names_that_may_not_be_are_seen() -> None:
     }
 
 
-HOSTS_MAX = 5  #: protocols by which a part calls its owner: make it 4; a part gets what it needs, by name
+HOSTS_MAX = 4  #: protocols by which a part calls its owner; a part gets what it needs, by name
 
 
 def host_protocols(sources: Iterable[str]) -> list[str]:

@@ -1,27 +1,30 @@
 """The turn of a worker over its shards: the only driver of `Shard`, in nodes, tests and simulator.
 
-One call of `Turn.run` is one turn. For each shard with work, in this order:
+The process pulls: it calls these functions of `Turn` in this order, and a turn calls nothing of it.
 
-    begin(now)             sets the clocks, when the shard is touched first
-    step, publish          any number of times: requests, and messages of other copies
+    begin(now)             sets the clocks
+    open()                 if `must_open(now)`: in a turn of its own, before requests are taken
+    touch, step, publish   any number of times: requests, and messages of other copies
     tick()                 advances timers; collected work becomes entries
-    ready(sync)            -> Ready: what to store, and what may be sent before that
-    write(ready)           into the open transaction of all shards
-      `TurnHost.commit`    one sync for all of them
+    ready()                -> entries for other copies, which may be sent before the commit
+    write()                if `must_commit`: into the open transaction of all shards
+                           then one commit of the process, for all of them
     stored()               marks it as stored
-    answers()              to other copies
-    advance()              -> Effects: entries are applied, records delivered; the host sends it
+    answers()              -> answers to other copies
+    finish()               -> the shards of this turn; for each of them:
+        advance(shard, boot_ms)   -> Effects: entries are applied, records delivered
+        sent(shard)               after the process has sent them
 
 A turn commits only if a shard promises something. Other writes (leases, retention, applied rows)
 join the next commit, at most LEASE_LOG_MS later.
 
-If the disk fails (StoreError) or a shard fails (ShardStopped), the rest of the turn is not sent.
-All memory is dropped, the transaction is aborted, and the shards are opened again from their
-tables: after RECOVER_MS, or in the next turn without the failed shard.
+If one of them raises, the process passes the error to `failure`. If the disk failed (StoreError) or
+a shard (ShardStopped), the rest of the turn is not sent: `start_over` drops all memory, aborts the
+transaction, and the shards are opened again from their tables: after RECOVER_MS, or in the next
+turn without the failed shard.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gossipq import limits
 from gossipq.core.copies import Mail
@@ -47,71 +50,43 @@ class ShardStopped(Exception):
         self.shard, self.error = shard, error
 
 
-class TurnHost(Protocol):
-    """The process in which turns run."""
-
-    def open(self, shard: ShardId) -> Shard:
-        """Open a shard over its tables. Raises StoreError, and errors that make the shard
-        unusable.
-        """
-
-    def abort(self) -> None:
-        """Abort everything since the last commit. Raises StoreError."""
-
-    def commit(self) -> None:
-        """Commit: everything is on disk when this returns. Raises StoreError if nothing was
-        committed.
-        """
-
-    def boot_ms(self) -> int:
-        """Boot time now: a commit may have outlasted a lease."""
-
-    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
-        """Send messages that may leave before the commit."""
-
-    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
-        """Send answers to other copies, after the commit."""
-
-    def send(self, shard: Shard, effects: Effects) -> None:
-        """Send everything else."""
-
-    def flush(self) -> None:
-        """Send all collected messages to other processes."""
-
-    def opened(self) -> None:
-        """The shards are open, and their first entries are stored."""
-
-    def dropped(self, shards: Collection[Shard]) -> None:
-        """The memory of these shards is dropped, with everything that waits in it."""
-
-    def refused(self, error: StoreError) -> None:
-        """The disk failed. The shards are opened again after RECOVER_MS."""
-
-    def stopped(self, shard: ShardId, error: Exception) -> None:
-        """This shard stays closed; the others are opened again."""
-
-
 class Turn:
-    """The turns of the shards in `owned`. Their first turn opens them."""
+    def __init__(
+        self,
+        owned: Iterable[ShardId],
+        open_shard: Callable[[ShardId], Shard],
+        abort: Callable[[], None],
+    ) -> None:
+        """The first turn opens the shards in `owned`.
 
-    def __init__(self, host: TurnHost, owned: Iterable[ShardId]) -> None:
+        `open_shard` opens one over its tables. `abort` drops everything since the last commit. Both
+        raise StoreError; other errors of `open_shard` make that shard unusable.
+        """
         self.shards: dict[ShardId, Shard] = {}  #: open shards
         self.stopped: dict[ShardId, str] = {}  #: stopped shards, and why
-        self._host, self._owned = host, tuple(owned)
+        self._owned = tuple(owned)
+        self._open_shard = open_shard
+        self._abort = abort
         self._now = Now(0, 0)
         #: boot time at which each shard, and each other part of a worker, has work without a message
         self.due: dict[ShardId | str, int] = {OPEN: 0}
+        self.must_commit = False  #: this turn has something to store
         self._opened_before = False
         self._touched: dict[ShardId, Shard] = {}
-        self._replicated = False  # something waits to be sent before the commit
+        self._readies: list[tuple[Shard, Ready]] = []
         self._at: Shard | None = None  # the shard whose part of a turn is running
         self._told: list[tuple[ShardId, Message]] = []  # messages between shards of this worker
         self._waiting: set[ShardId] = set()  # shards with lazy writes
+        self.unnoticed: list[ShardStopped] = []  #: stopped shards that the process has not handled yet
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """True if the shards are open and can store."""
         return OPEN not in self.due
+
+    def must_open(self, now: Now) -> bool:
+        """Return whether a turn must open the shards before one takes requests."""
+        return self.due.get(OPEN, NEVER_MS) <= now.boot_ms
 
     @property
     def again(self) -> bool:
@@ -123,7 +98,7 @@ class Turn:
         return min(self.due.values(), default=None)
 
     def ends(self, error: Exception) -> bool:
-        """True if `error` ends the turn: a shard failed, or the store. It must reach `run`."""
+        """True if `error` ends the turn: a shard failed, or the store. It must reach `failure`."""
         return self._at is not None or isinstance(error, StoreError)
 
     # --- what work does -------------------------------------------------------------------------------------
@@ -191,43 +166,35 @@ class Turn:
 
     # --- a turn ---------------------------------------------------------------------------------------------
 
-    def run(self, now: Now, work: Callable[[], None]) -> None:
-        """Run one turn: open shards if needed, call `work` to step messages, store, and send.
-
-        Raises the exceptions of `TurnHost.refused`.
-        """
+    def begin(self, now: Now) -> None:
+        """Begin a turn."""
         self._now = now
-        if OPEN in self.due and now.boot_ms >= self.due[OPEN]:
-            self._attempt(self._open, self._finish, self._host.opened)
-        self._attempt(work, self._finish)
-
-    def last(self, now: Now) -> None:
-        """Commit lazy writes when the worker stops. Raises StoreError, ShardStopped."""
-        self._now = now
-        if self.open:
-            try:
-                self._store(self._ready(sync=True))
-            except StoreError:
-                raise
-            except Exception as error:
-                raise error if self._at is None else _trouble(self._at.id, error) from error
-
-    def _attempt(self, *parts: Callable[[], None]) -> None:
-        """Run parts of a turn. Either all promises are stored and sent, or memory starts over."""
-        try:
-            for part in parts:
-                part()
-        except StoreError as error:
-            self._start_over(error)
-        except Exception as error:
-            if self._at is not None:
-                self._start_over(_trouble(self._at.id, error))
-            elif isinstance(error, MemoryError):
-                self._start_over(OutOfMemory("no memory was left in a turn", OutOfMemory.HINT))
-            else:
-                raise
-        finally:
+        for shard in self._touched.values():  # touched while the last turn was sent
+            self._at = shard
+            shard.begin(now, self._ahead_ms)
             self._at = None
+
+    def open(self) -> None:
+        """Open every shard from disk, and start the next term. Raises StoreError."""
+        self._load()
+        # always commit after opening, to prove that the disk can be written
+        del self.due[OPEN]
+        self.due[LAZY] = self._now.boot_ms
+        for shard_id in self.shards:
+            self.touch(shard_id)
+        for shard in self.shards.values():
+            self._at = shard
+            shard.lead(self._now)
+        self._at = None
+
+    def tick(self) -> None:
+        """Include the shards that have work by now, and advance the timers of all in this turn."""
+        if min(self.due.values(), default=NEVER_MS) <= self._now.boot_ms:
+            self._touch_due()
+        for shard in self._touched.values():
+            self._at = shard
+            shard.tick()
+        self._at = None
 
     def _touch_due(self) -> None:
         """Step what shards told each other, and include the shards that have work by now."""
@@ -241,75 +208,71 @@ class Turn:
             if self.due.get(shard_id, NEVER_MS) <= self._now.boot_ms:
                 self.touch(shard_id)
 
-    def _finish(self) -> None:
-        """Store the promises of the turn, then send the effects."""
-        host = self._host
-        if min(self.due.values(), default=NEVER_MS) <= self._now.boot_ms:
-            self._touch_due()
-        for shard in self._touched.values():
-            self._at = shard
-            shard.tick()
-        sync = self._now.boot_ms >= self.due.get(LAZY, NEVER_MS)
+    def ready(self, sync: bool = False) -> Iterator[tuple[Shard, Sequence[Replication]]]:
+        """Prepare the commit of all shards. Yields messages that may leave before it.
+
+        `sync`: commit lazy writes, too, because the worker stops.
+        """
+        sync = sync or self._now.boot_ms >= self.due.get(LAZY, NEVER_MS)
         for shard in self._touched.values():
             sync = sync or shard.promised
-        sync = sync and OPEN not in self.due
-        readies = self._ready(sync)
-        if self._replicated:
-            self._replicated = False
-            host.flush()  # other copies store while this one does
-        if sync:
-            self._store(readies)
-        touched, self._touched = self._touched, {}
-        answered = False
-        for shard in touched.values():
-            self._at = shard
-            if answers := shard.answers():
-                host.answer(shard, answers)
-                answered = True
-        if answered:
-            host.flush()  # clients wait for confirms: send them before the rest
-        for shard in touched.values():
-            self._at = shard
-            self._advance(shard)
-        self._at = None
-        host.flush()
-
-    def _ready(self, sync: bool) -> list[tuple[Shard, Ready]]:
-        """Return the writes of each shard, and send what may leave before the commit."""
+        self.must_commit = sync = sync and OPEN not in self.due
         if sync:
             for shard_id in self._waiting:
                 self.touch(shard_id)
-        readies = []
+        self._readies = []
         for shard in self._touched.values():
             self._at = shard
             ready = shard.ready(sync)
-            readies.append((shard, ready))
+            self._readies.append((shard, ready))
             if ready.appends:
-                self._host.replicate(shard, ready.appends)
-                self._replicated = True
-        return readies
+                yield shard, ready.appends
+        self._at = None
 
-    def _store(self, readies: list[tuple[Shard, Ready]]) -> None:
-        """Write and commit all shards in one transaction."""
+    def write(self) -> None:
+        """Write all shards into the open transaction."""
         self.due.pop(LAZY, None)
         self._waiting.clear()
-        for shard, ready in readies:
+        for shard, ready in self._readies:
             if ready.must_sync:
                 self._at = shard
                 shard.write(ready)
         self._at = None
-        self._host.commit()
-        for shard, ready in readies:
+
+    def stored(self) -> None:
+        """The transaction is on disk."""
+        for shard, ready in self._readies:
             if ready.must_sync:
                 self._at = shard
                 shard.stored()
+        self._at = None
 
-    def _advance(self, shard: Shard) -> None:
-        """Apply and send the effects of a shard."""
-        effects = shard.advance(self._host.boot_ms())
+    def answers(self) -> Iterator[tuple[Shard, list[Mail]]]:
+        """Yield answers to other copies, after the commit."""
+        for shard in self._touched.values():
+            self._at = shard
+            if answers := shard.answers():
+                yield shard, answers
+        self._at = None
+
+    def finish(self) -> Iterable[Shard]:
+        """End the turn: return the shards that must advance."""
+        touched, self._touched = self._touched, {}
+        return touched.values()
+
+    def advance(self, shard: Shard, boot_ms: int) -> Effects:
+        """Apply what is committed in a shard. Returns everything that may be sent now.
+
+        `boot_ms` is now: the commit may have outlasted a lease.
+        """
+        self._at = shard
+        effects = shard.advance(boot_ms)
         if effects.told:
             effects.told = [each for each in effects.told if not self._told_here(*each)]
-        self._host.send(shard, effects)
+        return effects
+
+    def sent(self, shard: Shard) -> None:
+        """The effects of a shard are sent: find out when it has work again."""
         due_ms = shard.next_deadline()
         if due_ms is None:
             self.due.pop(shard.id, None)
@@ -318,6 +281,7 @@ class Turn:
         if shard.pending and OPEN not in self.due:
             self._waiting.add(shard.id)
             self.due.setdefault(LAZY, self._now.boot_ms + limits.LEASE_LOG_MS)
+        self._at = None
 
     def _told_here(self, shard_id: ShardId, message: Message) -> bool:
         """Pass a message to a shard that this worker leads: it is stepped in the next turn."""
@@ -330,36 +294,23 @@ class Turn:
 
     # --- opening, starting over -----------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        """Open every shard from disk, and start the next term."""
-        self._load()
-        # always commit after opening, to prove that the disk can be written
-        del self.due[OPEN]
-        self.due[LAZY] = self._now.boot_ms
-        for shard_id in self.shards:
-            self.touch(shard_id)
-        for shard in self.shards.values():
-            self._at = shard
-            shard.lead(self._now)
-        self._at = None
-
     def _load(self) -> None:
         """Load the shards from disk. Uncommitted changes are dropped. Raises StoreError."""
         self._forget()
         if self._opened_before:
-            self._host.abort()
+            self._abort()
         self._opened_before = True
         for shard_id in self._owned:
             if shard_id in self.stopped:
                 continue
             try:
-                self.shards[shard_id] = self._host.open(shard_id)
+                self.shards[shard_id] = self._open_shard(shard_id)
             except StoreError:
                 raise
             except MemoryError as error:
                 raise _trouble(shard_id, error) from error
             except Exception as error:
-                self._stop(shard_id, error)
+                self._stop(ShardStopped(shard_id, error))
 
     def _forget(self) -> None:
         ended: list[ShardId | str] = [*self.shards, LAZY, TOLD]
@@ -368,20 +319,30 @@ class Turn:
         self.shards, self._touched, self._waiting = {}, {}, set()
         self._told.clear()
 
-    def _stop(self, shard_id: ShardId, error: Exception) -> None:
-        self.stopped[shard_id] = str(error) if isinstance(error, GossipqError) else repr(error)
-        self._host.stopped(shard_id, error)
+    def _stop(self, stopped: ShardStopped) -> None:
+        error = stopped.error
+        self.stopped[stopped.shard] = str(error) if isinstance(error, GossipqError) else repr(error)
+        self.unnoticed.append(stopped)
 
-    def _start_over(self, error: StoreError | ShardStopped) -> None:
+    def failure(self, error: Exception) -> StoreError | ShardStopped:
+        """Return what failed in a part of a turn. Raises `error` if no shard and no store did."""
+        at, self._at = self._at, None
+        if isinstance(error, StoreError | ShardStopped):
+            return error
+        if at is not None:
+            return _trouble(at.id, error)
+        if isinstance(error, MemoryError):
+            return OutOfMemory("no memory was left in a turn", OutOfMemory.HINT)
+        raise error
+
+    def start_over(self, failure: StoreError | ShardStopped) -> None:
         """Drop all memory. While the disk fails, the shards exist only to report that."""
-        self._host.dropped(self.shards.values())
         self._forget()
-        if isinstance(error, ShardStopped):
+        if isinstance(failure, ShardStopped):
             self.due[OPEN] = 0
-            self._stop(error.shard, error.error)
+            self._stop(failure)
             return
         self.due[OPEN] = self._now.boot_ms + RECOVER_MS
-        self._host.refused(error)
         try:
             self._load()
         except StoreError:

@@ -2,9 +2,10 @@
 and commits that can fail.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from core.turns import run
 from gossipq import limits
 from gossipq.core.copies import Mail
 from gossipq.core.delivery import Dispatch
@@ -60,7 +61,7 @@ class FakeWorker:
         """Drops the memory; the disk keeps what the last commit left."""
         self.refuses = False
         self._revert()
-        self.turns = Turn(self, self.disk)
+        self.turns = Turn(self.disk, self.open, self.abort)
         self.turn()
         self.held = {session for effects in self._sent for session in effects.returning}
 
@@ -78,14 +79,14 @@ class FakeWorker:
         self._sent: list[Effects] = []
         self.effects: dict[int, Effects] = {}
         self.refuses = not commit
-        self.turns.run(self.now, lambda: self._work(steps))
-        if self.refuses and not self.turns.open:
+        run(self, self.turns, self.now, lambda: self._work(steps))
+        if self.refuses and not self.turns.is_open:
             self.restart()
             return {}
         self.refuses = False
         # after a shard has stopped, the others open again
-        while (self.turns.again and not self.slow) or not self.turns.open:
-            self.turns.run(self.now, lambda: self._work(()))
+        while (self.turns.again and not self.slow) or not self.turns.is_open:
+            run(self, self.turns, self.now, lambda: self._work(()))
         return self.effects
 
     def _work(self, steps: Sequence[Step]) -> None:
@@ -117,7 +118,7 @@ class FakeWorker:
         """Ends a session within a turn."""
         self.turns.end_session(session, silent)
 
-    # --- the host of the turn -------------------------------------------------------------------------------
+    # --- parts of a turn ------------------------------------------------------------------------------------
 
     def _revert(self) -> None:
         self.tables = {shard: tables.copy() for shard, tables in self.disk.items()}
@@ -149,9 +150,6 @@ class FakeWorker:
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None: ...
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None: ...
-    def flush(self) -> None: ...
-    def opened(self) -> None: ...
-    def dropped(self, shards: Collection[Shard]) -> None: ...
     def refused(self, error: StoreError) -> None: ...
 
     def stopped(self, shard: int, error: Exception) -> None:

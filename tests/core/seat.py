@@ -3,8 +3,9 @@ owner gets what it sends.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
+from core.turns import run
 from gossipq import limits
 from gossipq.core.copies import Mail
 from gossipq.core.desk import Client, Request
@@ -33,7 +34,7 @@ class Seat:
         """Opens the shard in a turn at `now`."""
         self.name, self._settings, self._tables, self._post = name, settings, tables, post
         self.now = now
-        self.turn = Turn(self, [shard])
+        self.turn = Turn([shard], self.open, lambda: self.abort())  # which a test may replace
         self.inbox: deque[Callable[[], object]] = deque()  #: steps for the next turn
         self.seen: list[Effects] = []  #: includes the answers to other copies
         #: runs at the beginning of each turn
@@ -50,7 +51,7 @@ class Seat:
 
     def run(self, now: Now) -> None:
         self.now = now
-        self.turn.run(now, self._work)
+        run(self, self.turn, now, self._work)
 
     def fill(self) -> None:
         """Fills the disk: from now on it refuses every commit that writes something."""
@@ -60,7 +61,7 @@ class Seat:
         self._full = False
 
     def _work(self) -> None:
-        if not self.turn.open:
+        if not self.turn.is_open:
             self.inbox.clear()  # as a worker does that cannot store
             return
         for shard_id, shard in self.turn.shards.items():
@@ -107,7 +108,7 @@ class Seat:
         """Queues a message of another shard for the next turn."""
         self.step((), 0, None, message)
 
-    # --- the host of the turn -------------------------------------------------------------------------------
+    # --- parts of a turn ------------------------------------------------------------------------------------
 
     def open(self, shard: ShardId) -> Shard:
         return Shard(shard, self._settings, self._tables, Bodies(limits.MIB), Opener())
@@ -139,10 +140,6 @@ class Seat:
         self.seen.append(effects)
         for mail in effects.answers:
             self._post(self.name, mail.to, shard.term, mail)
-
-    def flush(self) -> None: ...
-    def opened(self) -> None: ...
-    def dropped(self, shards: Collection[Shard]) -> None: ...
 
     def refused(self, error: StoreError) -> None:
         assert self._full, error

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.harness import FakeWorker, client, single
+from core.turns import run
 from gossipq import limits
 from gossipq.core.leader import Leader
 from gossipq.core.ledger import Ledger, records
@@ -254,7 +255,7 @@ def test_a_time_before_the_last_entry_of_a_shard_is_not_taken_from_another_one()
 
 
 class Failing(FakeWorker):
-    """Records what the turn calls, and does not open the shards itself."""
+    """Records failures, and does not open the shards again by itself."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -262,16 +263,15 @@ class Failing(FakeWorker):
 
     def run(self, *steps: object) -> None:
         self._sent, self.effects = [], {}
-        self.turns.run(self.now, lambda: self._work(steps))  # type: ignore[arg-type]
+        run(self, self.turns, self.now, lambda: self._work(steps))  # type: ignore[arg-type]
 
-    def dropped(self, shards: object) -> None:
-        self.heard.append("dropped")
+    def open(self, shard: int) -> Shard:
+        opened = super().open(shard)
+        self.heard.append(f"opened {shard}")
+        return opened
 
     def refused(self, error: object) -> None:
         self.heard.append("refused")
-
-    def opened(self) -> None:
-        self.heard.append("opened")
 
     def stopped(self, shard: int, error: Exception) -> None:
         self.heard.append(f"stopped {shard}")
@@ -294,16 +294,15 @@ def test_a_failed_commit_sends_nothing_and_opens_from_disk_after_a_pause(worker:
     worker.publish(orders, [b"kept"])
     worker.refuses = True
     worker.run(publishing(worker, orders, b"lost"))
-    assert (worker._sent, worker.heard) == ([], ["dropped", "refused"])
-    assert not worker.turns.open
+    assert (worker._sent, worker.heard) == ([], ["opened 0", "opened 1", "refused"])
+    assert not worker.turns.is_open
     assert worker.turns.next_deadline_ms() == worker.now.boot_ms + RECOVER_MS
     worker.run(publishing(worker, orders, b"not open"))
     assert [answer.code for effects in worker._sent for _, _, answer in effects.replies] == ["not_leader"]  # type: ignore[attr-defined]
     worker.advance(RECOVER_MS)
     worker.refuses = False
     worker.run()
-    assert worker.heard[-1] == "opened"
-    assert worker.turns.open
+    assert worker.turns.is_open
     assert worker.shards[1].ledger.partitions[orders].next == 1
     assert worker.publish(orders, [b"next"]) == (7, 1, 1, False)
 
@@ -315,7 +314,7 @@ def test_while_the_disk_refuses_every_attempt_pauses(worker: Failing) -> None:
     for _ in range(3):
         worker.advance(RECOVER_MS)
         worker.run()
-        assert not worker.turns.open
+        assert not worker.turns.is_open
         assert worker.turns.next_deadline_ms() == worker.now.boot_ms + RECOVER_MS
 
 
@@ -335,17 +334,17 @@ def test_a_shard_that_cannot_apply_stops_and_the_others_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "apply", fails)
         worker.run(publishing(worker, orders, b"poison"))
-    assert worker.heard == ["dropped", "stopped 1"]
+    assert worker.heard == ["stopped 1"]
     assert worker._sent == []
     worker.run()
-    assert worker.heard[-1] == "opened"
+    assert worker.heard == ["stopped 1", "opened 0"]
     assert list(worker.shards) == [0]
     assert list(worker.turns.stopped) == [1]
     assert "orders" in worker.shards[0].ledger.names
     for _ in range(5):
         worker.advance(RECOVER_MS)
         worker.run()
-    assert worker.heard.count("opened") == 1, "no loop of restarts"
+    assert worker.heard.count("opened 0") == 1, "no loop of restarts"
 
 
 def test_a_shard_that_cannot_be_opened_stops_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +357,6 @@ def test_a_shard_that_cannot_be_opened_stops_before_anything_else(monkeypatch: p
 
     monkeypatch.setattr(FakeWorker, "open", fails)
     worker = Failing()
-    assert worker.heard == ["stopped 1", "opened"]
+    assert worker.heard == ["opened 0", "stopped 1"]
     assert worker.shards[0].serving
     assert worker.turns.stopped[1] == "ValueError('planted')"

@@ -320,14 +320,14 @@ def test_of_a_shard_that_has_stopped_here_the_leader_is_known_while_it_is_there(
     _, shard = topic(trio)
     leader = trio.leader(shard)
     follower, other = (node for node in trio.nodes.values() if node is not leader)
-    real = Worker.open
+    real = Worker._open_shard
 
     def damaged(worker: Worker, shard_id: int) -> Shard:
         if worker is follower.worker and shard_id == shard:
             raise CorruptLog("damaged")
         return real(worker, shard_id)
 
-    monkeypatch.setattr(Worker, "open", damaged)
+    monkeypatch.setattr(Worker, "_open_shard", damaged)
     follower.crash()
     follower.start(leader)
 

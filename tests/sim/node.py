@@ -2,7 +2,7 @@
 network that are the simulator's."""
 
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from random import Random
 from traceback import format_exception
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from core.turns import run
 from gossipq import limits
 from gossipq.core.copies import Mail
 from gossipq.core.copies.placement import Target, plan
@@ -96,7 +97,7 @@ class Node:
         self.boot_at = world.now - self.dice.randrange(10_000_000)  # true time when its boot clock was 0
         self.wall_off = self.dice.randrange(-CLOCK_ERROR_MS, CLOCK_ERROR_MS)
         world.faults.clocks.may_be_wrong(self)
-        self.turns = Turn(self, [])
+        self.turns = Turn([], self.open, self.abort)
         self.dead = ""  #: why it never comes back
         self.reading = False  #: its disk: what is torn there is found now
         self.torn = False  #: its disk is damaged, and nobody has noticed yet
@@ -141,11 +142,11 @@ class Node:
         return self.shard_of(0)
 
     def shard_of(self, shard: int) -> Shard | None:
-        return self.turns.shards.get(shard) if self.turns.open else None
+        return self.turns.shards.get(shard) if self.turns.is_open else None
 
     def shards(self) -> list[Shard]:
         """Those that are open; none while it is down, or reads its disk again."""
-        return list(self.turns.shards.values()) if self.turns.open else []
+        return list(self.turns.shards.values()) if self.turns.is_open else []
 
     def boot_anew(self, ago_ms: int) -> None:
         """The machine, not the process alone."""
@@ -159,13 +160,13 @@ class Node:
             return
         self.up = True
         self.wake_at = None  # a turn that came while it was down was none
-        self.turns = Turn(self, range(self.world.shards))
+        self.turns = Turn(range(self.world.shards), self.open, self.abort)
         self.world.wake(self, 0)
 
     def read(self) -> None:
         """Opens its disk now, whenever its next turn is."""
-        self.turns = Turn(self, range(self.world.shards))
-        self.turns.run(self.clock(), lambda: None)
+        self.turns = Turn(range(self.world.shards), self.open, self.abort)
+        run(self, self.turns, self.clock(), lambda: None)
 
     def stop(self, why: str) -> None:
         """R17: a damaged copy neither votes nor leads; it is replaced under a new name."""
@@ -175,7 +176,7 @@ class Node:
     def end(self, why: str) -> None:
         """Ended for good, by its operator."""
         self.abort()
-        self.dead, self.up, self.turns = why, False, Turn(self, [])
+        self.dead, self.up, self.turns = why, False, Turn([], self.open, self.abort)
 
     def end_politely(self) -> None:
         for shard in self.shards():
@@ -192,7 +193,7 @@ class Node:
         if power:
             self.lost = self.world.now - self.dice.choice((0, 3, 40)), self.world.now
             self.world.history.count("power")
-        self.up, self.turns = False, Turn(self, [])
+        self.up, self.turns = False, Turn([], self.open, self.abort)
         self.inbox.clear()
         self.world.history.count("crash")
 
@@ -202,7 +203,7 @@ class Node:
         turns, now = self.turns, self.clock()
         self.took_ms = 0
         try:
-            turns.run(now, self._work)
+            run(self, turns, now, self._work)
             self._check_reading()
             self._check_members()
             for text in (*self.shares.look(self.shards(), self.world.now), *self.in_turn.look(self.shards())):
@@ -224,7 +225,7 @@ class Node:
 
     def _work(self) -> None:
         """What has come; a node that reads its disk again drops it."""
-        if not self.turns.open:
+        if not self.turns.is_open:
             self.inbox.clear()
             return
         self.turns.touch(0)
@@ -237,7 +238,7 @@ class Node:
                 self._step(touched, *item)  # type: ignore[arg-type]
         self._end_silent(self.world.now - self.boot_at)
 
-    # --- the host of the turn -------------------------------------------------------------------------------
+    # --- parts of a turn ------------------------------------------------------------------------------------
 
     def open(self, shard: int) -> Shard:
         self.traced[shard] = 0, 0
@@ -282,10 +283,6 @@ class Node:
         for mail in answers:
             self._may_crash()
             self.world.post_copy(self, mail.to, shard.id, shard.term, mail.message, [], mail.rows)
-
-    def flush(self) -> None: ...
-    def opened(self) -> None: ...
-    def dropped(self, shards: Collection[Shard]) -> None: ...
 
     def refused(self, error: StoreError) -> None:
         """Memory is ahead of disk: it is dropped, and read again from disk."""

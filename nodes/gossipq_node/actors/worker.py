@@ -9,21 +9,18 @@ told why, instead of waiting.
 """
 
 import logging
-from collections.abc import Collection, Sequence
-from functools import partial
 
 from msgspec import structs
 
 from gossipq import limits
 from gossipq.clock import Clock
-from gossipq.core.copies import Mail
 from gossipq.core.delivery import within
 from gossipq.core.desk import INTERNAL, INTERNAL_HINT, Client, Request, refusal
 from gossipq.core.effects import Effects
-from gossipq.core.raft import Dice, Replication
+from gossipq.core.raft import Dice
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Bodies, Calendar, NoCalendar
-from gossipq.core.turn import RECOVER_MS, ShardStopped, Turn
+from gossipq.core.turn import OPEN, RECOVER_MS, ShardStopped, Turn
 from gossipq.errors import (
     BadBatch,
     Busy,
@@ -117,7 +114,7 @@ class Worker:
         )
         self._shard_settings, self._opener = shard_settings(settings, calendar or NoCalendar()), Opener()
         self._cluster = OtherNodes(settings, mailbox, self._opener)
-        self._turn = Turn(self, settings.owned)
+        self._turn = Turn(settings.owned, self._open_shard, self._abort)
         self._intake = Intake(mailbox, settings.window_bytes)
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
@@ -151,17 +148,52 @@ class Worker:
     @property
     def ready(self) -> bool:
         """The shards are open."""
-        return self._turn.open
+        return self._turn.is_open
 
     # --- the loop -------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         return min(self._due.values())
 
-    def turn(self, arrived: list[Incoming], now: Now) -> None:
-        self._tally.turns += 1
+    def turn(self, arrived: list[Incoming] | None, now: Now) -> None:
+        """Run one turn over the shards, in the order of `core.turn`. None: it opens them."""
+        turn, cluster = self._turn, self._cluster
+        if arrived is not None and OPEN in self._due and turn.must_open(now):
+            self.turn(None, now)
         self._now, self._turned_us = now, self._clock.ticks_us()
-        self._turn.run(now, partial(self._work, arrived, now))
+        self._tally.turns += 1
+        try:
+            turn.begin(now)
+            if arrived is None:
+                turn.open()
+            else:
+                self._work(arrived, now)
+            turn.tick()
+            for shard, appends in turn.ready():
+                cluster.replicate(shard, appends)
+            if cluster.parcels:
+                cluster.flush()  # other copies store while this one does
+            if turn.must_commit:
+                turn.write()
+                self._commit()
+                turn.stored()
+            for shard, answers in turn.answers():
+                cluster.answer(shard, answers)
+            if cluster.parcels:
+                cluster.flush()
+            for shard in turn.finish():
+                # the lease of a leader may have ended during the commit
+                effects = turn.advance(shard, self._clock.now().boot_ms)
+                self._send(shard, effects)
+                turn.sent(shard)
+            if cluster.parcels:
+                cluster.flush()
+            if arrived is None:
+                self._opened()
+        except Exception as error:
+            self._start_over(turn.failure(error))
+        while turn.unnoticed:
+            self._note_stopped(turn.unnoticed.pop())
 
     def _work(self, arrived: list[Incoming], now: Now) -> None:
         taken, refused = self._intake.take(arrived)
@@ -186,37 +218,27 @@ class Worker:
     def _led(self) -> list[Shard]:
         return [shard for shard in self._turn.shards.values() if shard.leading]
 
-    # --- what a turn asks of its host -----------------------------------------------------------------------
+    # --- parts of a turn ------------------------------------------------------------------------------------
 
-    def open(self, shard_id: ShardId) -> Shard:
+    def _open_shard(self, shard_id: ShardId) -> Shard:
         """Raises StoreError, CorruptLog, UnknownKind."""
         tables = self._store.tables(shard_id)
         shard = Shard(shard_id, self._shard_settings, tables, self._bodies, self._opener, self._dice)
         shard.desk.full, shard.target = self._space.full, self._cluster.targets.get(shard_id)
         return shard
 
-    def abort(self) -> None:
+    def _abort(self) -> None:
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._store.abort()
 
-    def commit(self) -> None:
+    def _commit(self) -> None:
         started_us = self._clock.ticks_us()
         self._store.commit()
         took_us = self._clock.ticks_us() - started_us
         self._timings.commit.add(took_us)
         self._tally.committed(took_us)
 
-    def boot_ms(self) -> int:
-        """Now, where a turn must know how long its commit has taken; everything else goes by the turn's."""
-        return self._clock.now().boot_ms
-
-    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
-        self._cluster.replicate(shard, appends)
-
-    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
-        self._cluster.answer(shard, answers)
-
-    def send(self, shard: Shard, effects: Effects) -> None:
+    def _send(self, shard: Shard, effects: Effects) -> None:
         for fault in effects.faults:
             self._faults.met(fault.what, shard.id, fault.error)
         if came := self._came.pop(shard.id, 0):
@@ -228,10 +250,6 @@ class Worker:
         if not effects.routine:
             self._look_around(shard)
             self._pace(shard)
-
-    def flush(self) -> None:
-        if self._cluster.parcels:
-            self._cluster.flush()
 
     def _look_around(self, shard: Shard) -> None:
         """Other leaders and another roster are news for the frontdoor."""
@@ -286,29 +304,34 @@ class Worker:
 
     # --- opening, failing -----------------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def _opened(self) -> None:
         if self._state == "recovering":
             log.warning("worker %d serves again", self._settings.worker)
             self._space.opened(self._now)
         self._set_state("ready")
 
-    def dropped(self, shards: Collection[Shard]) -> None:
-        for shard in shards:
+    def _start_over(self, failure: StoreError | ShardStopped) -> None:
+        """Drop the memory of all shards. Raises a StoreError while this worker has never served."""
+        for shard in self._turn.shards.values():
             self._tally.add(shard)
         self._timings.forget()
         self._came.clear()
         self._catching_up.clear()
+        if isinstance(failure, StoreError):
+            self._note_refused(failure)
+        self._turn.start_over(failure)
 
-    def stopped(self, shard: ShardId, error: Exception) -> None:
-        """One damaged shard stops; the others go on."""
+    def _note_stopped(self, stopped: ShardStopped) -> None:
+        """One damaged shard stops; the others continue."""
+        shard, error = stopped.shard, stopped.error
         log.critical("worker %d: shard %d stops: %s", self._settings.worker, shard, error)
         if not isinstance(error, GossipqError):
             self._faults.met("a part of a turn", shard, error)
-        self._sessions.forget_connections()  # who greets and asks again is told
+        self._sessions.forget_connections()  # clients that greet and ask again are told
         self._reset("a shard of this worker has stopped")
 
-    def refused(self, error: StoreError) -> None:
-        """The disk refused, or there was no memory. Raises the error while this worker has never served."""
+    def _note_refused(self, error: StoreError) -> None:
+        """The disk refused a write, or no memory was left."""
         if self._state == "starting":
             raise error
         if self._state != "recovering":
@@ -640,11 +663,19 @@ class Worker:
         return bool(led)
 
     def stop(self) -> None:
-        """What waits for the lazy log goes to disk."""
+        """Commit lazy writes."""
+        turn = self._turn
+        if not turn.is_open:
+            return
         try:
-            self._turn.last(self._now)
-        except (StoreError, ShardStopped) as error:
-            log.error("worker %d: the last write failed: %s", self._settings.worker, error)
+            for shard, appends in turn.ready(sync=True):
+                self._cluster.replicate(shard, appends)
+            turn.write()
+            self._commit()
+            turn.stored()
+        except Exception as error:
+            text = turn.failure(error)
+            log.error("worker %d: the last write failed: %s", self._settings.worker, text)
 
 
 def _verified(session: Session, batch: bytes) -> BatchInfo:

@@ -9,10 +9,7 @@ from functools import partial
 
 from gossipq import limits
 from gossipq.clock import SystemClock
-from gossipq.core.copies import Mail
 from gossipq.core.desk import Client, Request
-from gossipq.core.effects import Effects
-from gossipq.core.raft import Replication
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Bodies, ShardSettings
 from gossipq.core.turn import Turn
@@ -37,7 +34,7 @@ class TopicRemoval:
         """Opens the shards. Raises StoreError."""
         self._stores, self._clock, self._bodies = stores, SystemClock(), Bodies(limits.RECENT_BYTES_MAX)
         self._settings = ShardSettings(manifest.voter, shards=manifest.shards, boot=machine.boot_id())
-        self._turn = Turn(self, range(manifest.shards))
+        self._turn = Turn(range(manifest.shards), self._open_shard, self._abort)
         self._answers: dict[int, Message] = {}
         self._asked = 0
         self._until(lambda: all(shard.serving for shard in self._shards), "serves nobody")
@@ -74,55 +71,60 @@ class TopicRemoval:
                 raise StoreError(f"{name} cannot be left out: {answer.message}", answer.hint)
         gone = {info.id for _, info in stale}
         self._until(lambda: not gone & self._held(), "does not let go of topics that were removed")
-        self._turn.last(self._clock.now())
+        for _ in self._turn.ready(sync=True):
+            pass  # no other copy exists
+        self._commit()
 
     def _held(self) -> set[int]:
         return {info.id for shard in self._shards for info in shard.held_topics()}
 
     def _step(self, shard_id: ShardId, origin: Origin, request_id: int, message: Message) -> None:
-        def work() -> None:
-            shard = self._turn.touch(shard_id)
-            assert shard is not None, "all shards are open"
-            self._turn.step(shard, Request(message, origin, request_id, CLIENT))
-
-        self._turn.run(self._clock.now(), work)
+        self._run_turn(shard_id, Request(message, origin, request_id, CLIENT))
 
     def _until(self, enough: Callable[[], bool], trouble: str) -> None:
         end_s = time.monotonic() + PATIENCE_S
-        while not (self._turn.open and enough()):
+        while not (self._turn.is_open and enough()):
             if self._turn.stopped or time.monotonic() > end_s:
                 why = "; ".join(self._turn.stopped.values()) or trouble
                 raise StoreError(f"the restored cluster {why}", "restore an older point: --as-of")
-            self._turn.run(self._clock.now(), lambda: None)
+            self._run_turn()
             if not self._turn.again:
                 time.sleep(PAUSE_S)
 
-    # --- the host of the turn
+    def _run_turn(self, shard_id: ShardId = META_SHARD, request: Request | None = None) -> None:
+        """Raises StoreError."""
+        turn, now = self._turn, self._clock.now()
+        try:
+            turn.begin(now)
+            if turn.must_open(now):
+                turn.open()
+            if request is not None and (shard := turn.touch(shard_id)) is not None:
+                turn.step(shard, request)
+            turn.tick()
+            for _ in turn.ready():
+                pass  # no other copy exists
+            self._commit()
+            for shard in turn.finish():
+                effects = turn.advance(shard, self._clock.now().boot_ms)
+                self._answers |= {request_id: message for _, request_id, message in effects.replies}
+                turn.sent(shard)
+        except Exception as error:
+            failure = turn.failure(error)
+            if isinstance(failure, StoreError):
+                raise failure from error
+            turn.start_over(failure)
 
-    def open(self, shard: ShardId) -> Shard:
+    def _commit(self) -> None:
+        if self._turn.must_commit:
+            self._turn.write()
+            for store in self._stores:
+                store.commit()
+            self._turn.stored()
+
+    def _open_shard(self, shard: ShardId) -> Shard:
         tables = self._stores[shard % len(self._stores)].tables(shard)
         return Shard(shard, self._settings, tables, self._bodies, Opener())
 
-    def abort(self) -> None:
+    def _abort(self) -> None:
         for store in self._stores:
             store.abort()
-
-    def commit(self) -> None:
-        for store in self._stores:
-            store.commit()
-
-    def boot_ms(self) -> int:
-        return self._clock.now().boot_ms
-
-    def send(self, shard: Shard, effects: Effects) -> None:
-        self._answers |= {request_id: message for _, request_id, message in effects.replies}
-
-    def refused(self, error: StoreError) -> None:
-        raise error
-
-    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None: ...
-    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None: ...
-    def flush(self) -> None: ...
-    def opened(self) -> None: ...
-    def dropped(self, shards: Collection[Shard]) -> None: ...
-    def stopped(self, shard: ShardId, error: Exception) -> None: ...
