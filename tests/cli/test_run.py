@@ -147,6 +147,20 @@ def test_a_process_whose_handlers_hang_ends_with_a_code_of_its_own(
     assert "11 handlers of work do not end: too many to replace them" in running.said
 
 
+@pytest.mark.parametrize("source", [SYNC, ASYNC], ids=["sync", "async"])
+def test_a_process_that_has_done_its_records_makes_room_for_another(
+    start: Callable[..., Running], mq: testing.Client, source: str
+) -> None:
+    mq.publish_many("orders", [b"%d" % at for at in range(10)], timeout=PATIENCE_S)
+    running = start("app:mq", "--max-records", "4", source=source)
+    running.until(lambda: len(running.words("end")) == 10)
+    assert running.end() == 0
+    processes = {process for process, *_ in running.words("end")}
+    assert len(processes) == 3
+    assert "max_records=4" in running.said
+    assert "ended with code" not in running.said
+
+
 def test_several_processes_end_together(start: Callable[..., Running], mq: testing.Client) -> None:
     running = start("app:mq", "--processes", "3", work_s=0.2)
     running.until(

@@ -41,6 +41,7 @@ SAYS = {
     "schedules": r"next at 07:00\nnext at 07:00\nreport \{\"kind\":\"daily\"\}\npulse beat\n",
     "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
     "batches": r"99 of 100 clicks loaded\nrejected time before the page was shown\n",
+    "modules": r"opened\n17 apples packed\nmail to ada\nclosed\n",
     "fetch": r"4 records, \d+ bytes\n",
     "files": r"\d+ records in \d files?, .*\n[1-9]\d* records of [1-9]\d* keys\n",
     "handlers": r"17 apples packed\nundecodable .*count.*\n",

@@ -18,7 +18,7 @@ from gossipq.values import Delivered
 from gossipq.wire import batch as wire
 from gossipq_client import Message
 from gossipq_client.api.aio import consumer as aio_consumer
-from gossipq_client.handlers.registry import Handler, Registry, handler
+from gossipq_client.handlers.registry import Handler, Handlers, handler
 from gossipq_client.handlers.requests import CORRELATION, ROUTE, TO, Requests, answer
 from gossipq_client.session.consume_options import joining
 from gossipq_client.session.views import Record
@@ -256,7 +256,7 @@ def needed(order: Order) -> None: ...
         assert "not under `if TYPE_CHECKING`" in refused.value.hint
 
     def test_the_decorator_leaves_the_function_as_it_is(self) -> None:
-        registry = Registry()
+        registry = Handlers()
         with pytest.raises(BadRequest, match="nothing to run"):
             registry.some()
 

@@ -63,7 +63,7 @@ def test_an_order_is_placed_twice_and_paid_once(monkeypatch: pytest.MonkeyPatch)
 
         first, second = asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
         assert first == second
-        mq.handlers = bank.mq.handlers
+        mq.include(bank.mq.handlers)
         mq.run(stop_at_end=True)
         receipts = [json.loads(msg.value) for msg in mq.consume("receipts", start="first", stop_at_end=True)]
         assert receipts == [{"number": "o-1", "paid": 250}]

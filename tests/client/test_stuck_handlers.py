@@ -101,7 +101,7 @@ def test_others_take_the_place_of_stuck_workers(
     assert "another worker takes its place" in caplog.text
     assert "work (test_stuck_handlers.py:" in caplog.text, "where it hangs"
     assert "2 handlers did not end" in caplog.text
-    assert len(list(mq.admin.dead_letters(topic))) == 2
+    assert len(list(mq.dead(topic).letters())) == 2
 
 
 @twins

@@ -43,7 +43,7 @@ from gossipq_client import connect
 
 
 def test_a_failure_comes_again(mq):
-    mq.handlers = app.mq.handlers
+    mq.include(app.mq.handlers)
     mq.publish("orders", b'{"id": 17}', delay="1h")
     mq.run(stop_at_end=True)
     mq.advance("1h")

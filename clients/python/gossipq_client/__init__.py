@@ -28,7 +28,7 @@ from gossipq.errors import (
 )
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Subscription, connect
-from gossipq_client.handlers import Middleware
+from gossipq_client.handlers import Handlers, Middleware
 from gossipq_client.operations import DeadLetter, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
 from gossipq_client.values import Reject, Retry, TimeLimitExceeded
@@ -45,6 +45,7 @@ __all__ = [
     "Fetcher",
     "Forbidden",
     "GossipqError",
+    "Handlers",
     "LeaseLost",
     "Message",
     "Middleware",

@@ -12,7 +12,7 @@ def bank(mq):
     """A broker with both topics, and the handlers of bank.py."""
     mq.create_topic("orders")
     mq.create_topic("receipts", beside="orders")
-    mq.handlers = application.handlers
+    mq.include(application.handlers)
     return mq
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from gossipq.errors import ConfigError, GossipqError
 from gossipq_client import aio
 from gossipq_client.api.sync import Client
+from gossipq_client.handlers import RunEnd
 
 HINT = "gossipq run MODULE:NAME, in the directory where MODULE.py is"
 
@@ -62,8 +63,14 @@ def find(target: str) -> Any:
     return getattr(loaded, name)
 
 
-def run(target: str, guarded: bool = False) -> None:
-    """Runs an application until SIGTERM or Ctrl-C. A guarded one ends when its standard input does."""
+def run(
+    target: str, guarded: bool = False, max_records: int | None = None, max_memory: int | None = None
+) -> RunEnd:
+    """Run an application until SIGTERM or Ctrl-C, or until `max_records` or `max_memory` is reached.
+
+    A guarded one ends when its standard input does. Returns why it ended.
+    """
+    limits: dict[str, Any] = {"max_records": max_records, "max_memory": max_memory}
     found = find(target)
     open_log()
     if guarded:
@@ -71,14 +78,11 @@ def run(target: str, guarded: bool = False) -> None:
     if callable(found):
         found = _made_by(found, target)
     if inspect.isawaitable(found):
-        asyncio.run(_run_awaited(found))
-    elif isinstance(found, Client):
+        return asyncio.run(_run_awaited(found, limits))
+    if isinstance(found, Client):
         with found:
-            found.run()
-    else:
-        raise ConfigError(
-            f"{target} is a {type(found).__name__}, no client", hint="mq = gossipq_client.connect()"
-        )
+            return found.run(**limits)
+    raise ConfigError(f"{target} is a {type(found).__name__}, no client", hint="mq = gossipq.connect()")
 
 
 def _made_by(function: Callable[[], Any], target: str) -> Any:
@@ -100,14 +104,14 @@ def open_log() -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
 
-async def _run_awaited(awaitable: Any) -> None:
+async def _run_awaited(awaitable: Any, limits: dict[str, Any]) -> RunEnd:
     client = await awaitable
     if not isinstance(client, aio.Client):
         raise ConfigError(
             f"awaiting gave a {type(client).__name__}, no client", hint="mq = gossipq_client.aio.connect()"
         )
     async with client:
-        await client.run()
+        return await client.run(**limits)
 
 
 def _end_with_parent() -> None:

@@ -17,6 +17,7 @@ from gossipq_client.app.application import open_log, parse
 POLL_S = 0.2
 RESTART_S_FIRST, RESTART_S_MAX = 0.5, 10.0
 SETTLED_S = 60.0  #: who lived that long is started again at once
+RECYCLED = 83  #: exit code of a process that has reached max_records or max_memory
 HOPELESS = (2, 78)  #: exit codes for which another start is useless: usage, configuration
 
 log = logging.getLogger("gossipq_client")
@@ -96,6 +97,9 @@ class Member:
         if code == 0 or code in HOPELESS:
             self.code = code
             return
+        if code == RECYCLED:
+            self._again_s = now_s
+            return
         lived_s = now_s - self._started_s
         self._pause_s = (
             RESTART_S_FIRST
@@ -116,7 +120,7 @@ class Member:
         if self.process is not None:
             self.code = self.process.wait()
             self._bury()
-            if self.code == -signal.SIGTERM == -self._told:
+            if self.code == RECYCLED or self.code == -signal.SIGTERM == -self._told:
                 self.code = 0
         return 1 if self.code is not None and self.code < 0 else self.code or 0
 

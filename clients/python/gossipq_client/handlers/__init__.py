@@ -6,25 +6,30 @@ from gossipq_client.handlers.calls import CANCELLED, awaited, called, goes_on, w
 from gossipq_client.handlers.crew import STUCK_END_S, Crew
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
+from gossipq_client.handlers.limits import LOOK_MS, Limits, RunEnd
 from gossipq_client.handlers.middleware import Around, Middleware
-from gossipq_client.handlers.registry import Function, Handler, Registry
+from gossipq_client.handlers.registry import Function, Handler, Handlers, Hook
 from gossipq_client.handlers.reports import left, overdue, returned, stack_of, tell, untold
 from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
 from gossipq_client.handlers.signals import until_signal
 
 __all__ = [
     "CANCELLED",
+    "LOOK_MS",
     "STUCK_END_S",
     "Around",
     "Crew",
     "Function",
     "Handler",
+    "Handlers",
+    "Hook",
     "Item",
     "Lanes",
+    "Limits",
     "Middleware",
-    "Registry",
     "Reply",
     "Requests",
+    "RunEnd",
     "answer",
     "awaited",
     "called",

@@ -176,19 +176,75 @@ def _credit(credit: int | None, size: int, workers: int) -> int:
     return credit
 
 
-class Registry:
-    """The handlers of one client."""
+Hook = Callable[[], Any]
+
+
+class Handlers:
+    """Handlers and hooks of one module, without a client.
+
+        billing = gossipq.Handlers()
+
+        @billing.consumer("orders", group="billing")
+        def bill(order: Order) -> None: ...
+
+    The application includes them in its client: `mq.include(billing)`.
+    """
 
     def __init__(self) -> None:
-        self._handlers: list[Handler] = []
+        self._own: list[Handler] = []
+        self._startup: list[Hook] = []
+        self._shutdown: list[Hook] = []
+        self._included: list[Handlers] = []
+
+    def include(self, *parts: "Handlers") -> None:
+        """Add the handlers and hooks of other modules, also those that they register later.
+
+        Raises BadRequest for anything but Handlers.
+        """
+        for part in parts:
+            if not isinstance(part, Handlers):
+                raise BadRequest(
+                    f"{part!r} has no handlers to include",
+                    hint="billing = gossipq.Handlers() in that module, then include(billing)",
+                )
+            self._included.append(part)
+
+    def on_startup(self, function: Function) -> Function:
+        """Register a function without arguments, which `run` calls before it consumes. A decorator."""
+        self._startup.append(function)
+        return function
+
+    def on_shutdown(self, function: Function) -> Function:
+        """Register a function without arguments, which `run` calls after its last handler. A decorator."""
+        self._shutdown.append(function)
+        return function
 
     def some(self) -> list[Handler]:
-        """Raises BadRequest if no handler is registered."""
-        if not self._handlers:
+        """Return all handlers. Raises BadRequest without one."""
+        found = [handler for part in self._parts() for handler in part._own]
+        if not found:
             raise BadRequest(
                 "nothing to run", hint='register a handler: @mq.consumer("orders", group="billing")'
             )
-        return list(self._handlers)
+        return found
+
+    def startup(self) -> list[Hook]:
+        """Return the hooks of the start, in the order in which they run: those of a part before others."""
+        return [hook for part in self._parts() for hook in part._startup]
+
+    def shutdown(self) -> list[Hook]:
+        """Return the hooks of the end, in the order in which they run: the reverse one."""
+        return [hook for part in self._parts() for hook in part._shutdown][::-1]
+
+    def _parts(self) -> "list[Handlers]":
+        """Return these handlers and all that are included, each once."""
+        found, waiting = list[Handlers](), [self]
+        while waiting:
+            part = waiting.pop(0)
+            if not any(part is each for each in found):
+                found.append(part)
+                waiting += part._included
+        return found
 
     def consumer(
         self,
@@ -201,6 +257,7 @@ class Registry:
         batch_wait: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
+        """Register a function as the handler of a topic's records: see `Client.consumer`."""
         limit_s = None if time_limit is None else inputs.duration_ms(time_limit, "time_limit", 1) / 1000
         size, wait_s = _batch(batch_size, batch_wait, time_limit)
         if size:
@@ -209,7 +266,7 @@ class Registry:
         asked = joining(topics, group, **options)._replace(key_runs=True)
 
         def register(function: Function) -> Function:
-            self._handlers.append(handler(function, asked, workers, limit_s, size, wait_s))
+            self._own.append(handler(function, asked, workers, limit_s, size, wait_s))
             return function
 
         return register

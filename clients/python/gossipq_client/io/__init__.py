@@ -15,6 +15,7 @@ from gossipq_client.io.engine import (
     in_handler,
     log,
 )
+from gossipq_client.io.memory import resident_bytes
 from gossipq_client.io.spool import BYTES_MAX as SPOOL_BYTES_MAX
 from gossipq_client.io.spool import Spool
 from gossipq_client.io.transport import wait
@@ -38,5 +39,6 @@ __all__ = [
     "exits",
     "in_handler",
     "log",
+    "resident_bytes",
     "wait",
 ]

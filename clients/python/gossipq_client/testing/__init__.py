@@ -7,7 +7,7 @@ moves.
         assert mq.fetch("orders", "billing").values() == [b"one"]
 
 `mq.run(stop_at_end=True)` runs the handlers of `mq` over everything there is. Those of an application are run
-by `mq.handlers = app.mq.handlers` before. The pytest plugin has all of this as fixture `mq`.
+by `mq.include(app.mq.handlers)` before. The pytest plugin has all of this as fixture `mq`.
 """
 
 from gossipq_client.testing.broker import Broker, Client, MovableClock

@@ -13,7 +13,11 @@ from gossipq_client.handlers import (
     CANCELLED,
     Crew,
     Handler,
+    Handlers,
+    Hook,
     Item,
+    Limits,
+    RunEnd,
     awaited,
     called,
     stack_of,
@@ -48,28 +52,33 @@ class TaskCrew(Crew):
 class Runner(Run):
     """One `run`. Workers that find nothing sleep until it rouses them."""
 
-    def __init__(self, client: "Consumers", handlers: list[Handler], stop_at_end: bool) -> None:
-        super().__init__(client, handlers, stop_at_end)
+    def __init__(self, client: "Consumers", handlers: Handlers, limits: Limits) -> None:
+        super().__init__(client, handlers, limits)
         self._threads = HandlerThreads()
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = asyncio.get_running_loop().create_future()  #: done: stuck handlers are left
 
-    async def run(self) -> None:
+    async def run(self) -> RunEnd:
         """As the sync one."""
         client = self._client
         client._engine.check()
-        self._crews = client._do(
-            lambda: [TaskCrew(client, handler, self._stop_at_end) for handler in self._handlers]
-        )
-        for crew in self._crews:
-            for _ in range(crew.handler.workers):
-                self._start_worker(crew)
         try:
+            await self._start_up()
+            self._crews = client._do(
+                lambda: [TaskCrew(client, handler, self._limits.stop_at_end) for handler in self._handlers]
+            )
+            for crew in self._crews:
+                for _ in range(crew.handler.workers):
+                    self._start_worker(crew)
             await client._until(self._over, None)
         finally:
             await self._end()
         if self._failure is not None:
             raise self._failure
+        return self._end_reason
+
+    async def _call_hook(self, hook: Hook) -> None:
+        await awaited(hook())
 
     def _start_worker(self, crew: TaskCrew) -> None:
         self._tasks.append(asyncio.create_task(self._work(crew)))
@@ -90,6 +99,7 @@ class Runner(Run):
                 for crew in self._crews:
                     client._do(crew.lanes.give_back)
                     client._end(crew.lanes.subscription)
+            await self._shut_down()
         if client._engine.usable:
             await client._until(client._do(client._engine.session.mark), CLOSE_SECONDS)
 
@@ -115,11 +125,12 @@ class Runner(Run):
         """The record to work on; None when there shall be no more."""
         client = self._client
         session = client._engine.session
-        while not self._stopping and client._engine.usable and not crew.leave():
+        while not self._stopping and client._engine.usable and self._left and not crew.leave():
             item = client._do(crew.lanes.take)
             if session.links.out or session.consuming.credit_due:
                 client._turn()
             if item is not None:
+                self._left -= 1
                 client._mind_hands()
                 return item
             sleeper = asyncio.get_running_loop().create_future()
@@ -132,9 +143,12 @@ class Runner(Run):
         """The records of a batch: as many as fit, or those that come within its wait."""
         client, items, loop = self._client, [first], asyncio.get_running_loop()
         end_s = loop.time() + crew.handler.batch_wait_s
-        while len(items) < crew.handler.batch_size and not self._stopping and client._engine.usable:
+        while len(items) < crew.handler.batch_size and self._left and not self._stopping:
+            if not client._engine.usable:
+                break
             item = client._do(crew.lanes.take)
             if item is not None:
+                self._left -= 1
                 items.append(item)
                 continue
             left_s = end_s - loop.time()

@@ -4,11 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError
 from gossipq_client.handlers import (
+    LOOK_MS,
     STUCK_END_S,
     Around,
     Crew,
     Handler,
+    Handlers,
+    Hook,
     Item,
+    Limits,
+    RunEnd,
     answer,
     failure,
     left,
@@ -18,6 +23,7 @@ from gossipq_client.handlers import (
     untold,
     whole,
 )
+from gossipq_client.io import log, resident_bytes
 from gossipq_client.values import TimeLimitExceeded, outcomes
 
 if TYPE_CHECKING:
@@ -27,8 +33,14 @@ if TYPE_CHECKING:
 class Run:
     """The part of a run that knows nothing of threads and tasks."""
 
-    def __init__(self, client: "Consumers", handlers: list[Handler], stop_at_end: bool) -> None:
-        self._client, self._handlers, self._stop_at_end = client, handlers, stop_at_end
+    def __init__(self, client: "Consumers", handlers: Handlers, limits: Limits) -> None:
+        """Raises BadRequest without a handler."""
+        self._client, self._hooks, self._limits = client, handlers, limits
+        self._handlers = handlers.some()
+        self._end_reason: RunEnd = "stopped"
+        self._left = limits.max_records  #: records that workers may still take
+        self._through = 0  #: records whose handlers have ended
+        self._looked_ms = 0  #: when the memory of the process was measured last
         self._crews: list[Any] = []  #: each a `Crew` that can be roused
         self._stopping = False
         self._failure: BaseException | None = None
@@ -47,12 +59,48 @@ class Run:
             self._failure = self._failure or crew.lanes.subscription.error
             crew.rouse()
         if (
-            self._stop_at_end
+            self._limits.stop_at_end
             and not len(self._client._engine.session.calls)
             and all(crew.finished for crew in self._crews)
         ):
+            self._end_reason = "at_end"
             return True
+        if self._limits.max_memory_bytes is not None:
+            self._look_at_memory(self._limits.max_memory_bytes)
         return self._stopping or self._failure is not None
+
+    def _look_at_memory(self, max_bytes: int) -> None:
+        """Stop if the process has more memory than it may have."""
+        now_ms = self._client._engine.now_ms()
+        if self._stopping or now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms, found = now_ms, resident_bytes()
+        if found is not None and found > max_bytes:
+            self._stop_for("max_memory", f"memory={found} max_memory={max_bytes}")
+
+    def _stop_for(self, reason: RunEnd, told: str) -> None:
+        """End the run because of a limit."""
+        if not self._stopping:
+            self._end_reason = reason
+            log.info("the run ends after %d records: %s", self._through, told)
+            self.stop()
+
+    async def _start_up(self) -> None:
+        """Call the hooks of the start. Raises the error of the first that fails."""
+        for hook in self._hooks.startup():
+            await self._call_hook(hook)
+
+    async def _shut_down(self) -> None:
+        """Call all hooks of the end. The first error becomes that of the run."""
+        for hook in self._hooks.shutdown():
+            try:
+                await self._call_hook(hook)
+            except BaseException as error:
+                log.exception("%s failed at the end of a run", getattr(hook, "__qualname__", repr(hook)))
+                self._failure = self._failure or error
+
+    async def _call_hook(self, hook: Hook) -> None:
+        raise NotImplementedError
 
     async def _handle(self, crew: Crew, item: Item) -> None:
         client, handler = self._client, crew.handler
@@ -140,6 +188,9 @@ class Run:
     def _done(self, crew: Crew, item: Item) -> None:
         """A record is settled."""
         crew.settled(item)
+        self._through += 1
+        if self._through == self._limits.max_records:
+            self._stop_for("max_records", f"max_records={self._through}")
 
     async def _expire(
         self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded, worker: Any, stack: str

@@ -20,7 +20,7 @@ from gossipq_client.api.sync.requester import Requester
 from gossipq_client.api.sync.runner import Runner
 from gossipq_client.api.sync.schedules import Schedules
 from gossipq_client.api.sync.schemas import Schemas
-from gossipq_client.handlers import Function, Registry, shows, until_signal
+from gossipq_client.handlers import Function, Handlers, Limits, RunEnd, shows, until_signal
 from gossipq_client.io import REQUEST_SECONDS
 from gossipq_client.operations import ScheduleOptions, schedule_of
 from gossipq_client.session import ConsumeOptions, FetchOptions, Stretch, joining
@@ -41,7 +41,7 @@ class Facade(Consumers):
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
-        self.handlers = Registry()
+        self.handlers = Handlers()
         self._runner: Runner | None = None
 
     # parts are made when they are used first: a client that was never used must not be part of a cycle, since
@@ -114,23 +114,52 @@ class Facade(Consumers):
             **options,
         )
 
-    def run(self, *, stop_at_end: bool = False, signals: bool = True) -> None:
+    def include(self, *parts: Handlers) -> None:
+        """Add the handlers and hooks of other modules, each a `Handlers`, also those that they register
+        later. Raises BadRequest."""
+        self.handlers.include(*parts)
+
+    def on_startup(self, function: Function) -> Function:
+        """Register a function without arguments, which `run` calls before it consumes: a decorator.
+
+        Coroutine functions are awaited, on the event loop of coroutine handlers. If one raises, `run` calls
+        the functions of `on_shutdown` and raises the error.
+        """
+        return self.handlers.on_startup(function)
+
+    def on_shutdown(self, function: Function) -> Function:
+        """Register a function without arguments, which `run` calls after its last handler: a decorator.
+
+        The function that was registered last is called first. All are called; `run` raises the first error.
+        """
+        return self.handlers.on_shutdown(function)
+
+    def run(
+        self,
+        *,
+        stop_at_end: bool = False,
+        signals: bool = True,
+        max_records: int | None = None,
+        max_memory: int | None = None,
+    ) -> RunEnd:
         """Run the handlers until `stop`, SIGTERM or Ctrl-C. Then it finishes running handlers and gives the
-        other records back.
+        other records back. Returns why it ended: "stopped", "at_end", "max_records" or "max_memory".
 
         With stop_at_end it ends when all records that can be delivered now have been handled. It does not
         wait for records that are delayed or wait for another attempt. It handles SIGTERM and SIGINT while it
         runs in the main thread. With signals=False it leaves signals to the program, such as a web server.
+        It also ends once its handlers are through with `max_records` records, and once the process has more
+        than `max_memory` bytes of memory (Linux and macOS), so that a supervisor can start a new process.
         Raises the error of a refused subscription, BadRequest if it runs already, or without a handler, and
         TimeLimitExceeded if more than ten handlers of one function do not end (or more than it has workers).
         """
         self._engine.check()
         if self._runner is not None:
             raise BadRequest("the handlers run already", hint="stop() ends them")
-        runner = self._runner = Runner(self, self.handlers.some(), stop_at_end)
+        runner = self._runner = Runner(self, self.handlers, Limits.of(stop_at_end, max_records, max_memory))
         try:
             with until_signal(runner.stop, signals):
-                runner.run()
+                return runner.run()
         finally:
             self._runner = None
 

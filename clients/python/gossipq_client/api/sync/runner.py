@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.sync.runs import Run
-from gossipq_client.handlers import Crew, Handler, Item, called, goes_on, stack_of
+from gossipq_client.handlers import Crew, Handler, Hook, Item, RunEnd, called, goes_on, stack_of
 from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
@@ -42,14 +42,15 @@ class Runner(Run):
 
     _loop: "LoopThread | None" = None
 
-    def run(self) -> None:
+    def run(self) -> RunEnd:
         """Raises what a subscription was refused with, what is no Exception and came out of a handler, and
         RuntimeError where the system has no more threads."""
         client = self._client
-        self._crews = client._do(
-            lambda: [ThreadCrew(client, handler, self._stop_at_end) for handler in self._handlers]
-        )
         try:
+            self._start_up()
+            self._crews = client._do(
+                lambda: [ThreadCrew(client, handler, self._limits.stop_at_end) for handler in self._handlers]
+            )
             for crew in self._crews:
                 for _ in range(crew.handler.workers):
                     self._start_worker(crew)
@@ -58,6 +59,12 @@ class Runner(Run):
             self._end()
         if self._failure is not None:
             raise self._failure
+        return self._end_reason
+
+    def _call_hook(self, hook: Hook) -> None:
+        result = hook()
+        if goes_on(result):
+            self._awaited(result, None)
 
     def _start_worker(self, crew: ThreadCrew) -> None:
         name = f"{crew.handler.name}-{len(crew.threads)}"
@@ -80,6 +87,7 @@ class Runner(Run):
                     client._do(crew.lanes.give_back)
                 for crew in self._crews:
                     client._end(crew.lanes.subscription)
+            self._shut_down()
         if self._loop is not None:
             self._loop.close()
         if client._engine.usable:
@@ -117,11 +125,12 @@ class Runner(Run):
         client = self._client
         session = client._engine.session
         with client._lock:
-            while not self._stopping and client._engine.usable and not crew.leave():
+            while not self._stopping and client._engine.usable and self._left and not crew.leave():
                 item = client._engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
                     client._exchange()
                 if item is not None:
+                    self._left -= 1
                     crew.rouse()
                     client._mind_hands()
                     return item
@@ -137,11 +146,14 @@ class Runner(Run):
         session = client._engine.session
         end_s = time.monotonic() + crew.handler.batch_wait_s
         with client._lock:
-            while len(items) < crew.handler.batch_size and not self._stopping and client._engine.usable:
+            while len(items) < crew.handler.batch_size and self._left and not self._stopping:
+                if not client._engine.usable:
+                    break
                 item = client._engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
                     client._exchange()
                 if item is not None:
+                    self._left -= 1
                     items.append(item)
                     continue
                 left_s = end_s - time.monotonic()
