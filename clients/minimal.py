@@ -186,6 +186,10 @@ class Client:
         """Mark the last record as failed. It is redelivered after a pause."""
         return self.ack(NACK, -1, True, reason[:2048])  # nodes keep 2 KiB
 
+    def release(self) -> bool:
+        """Give the last record back. It is redelivered at once, and has not failed."""
+        return self.ack(NACK, -1, False)
+
     def ping(self) -> None:
         """Send signs of life, and join ended shards again. It returns after 6 s of silence; the next call
         continues."""

@@ -48,6 +48,8 @@ def do(client: Client, said: dict[str, Any]) -> dict[str, Any]:
             return done(client.ack())
         case {"do": "nack", "reason": reason}:
             return done(client.nack(reason))
+        case {"do": "release"}:
+            return done(client.release())
     return {}
 
 

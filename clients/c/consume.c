@@ -930,6 +930,7 @@ int gq_flush(gq_subscription *s, int timeout_ms) {
 typedef struct {
     int64_t number, key, offset, delay_ms;
     const char *reason;
+    int counts; /* as a failure */
 } failure;
 
 static void put_nack(gq_buffer *out, const void *what) {
@@ -940,16 +941,18 @@ static void put_nack(gq_buffer *out, const void *what) {
     ranges one = {&r, 1, 1};
     gq_put_ranges(out, &one);
     gq_put_int(out, f->delay_ms);
-    gq_put_bool(out, 1);
+    gq_put_bool(out, f->counts);
     gq_put_reason(out, f->reason);
 }
 
-static int fail(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
+static int give_back(gq_subscription *s, uint32_t partition, int64_t offset, failure f, int timeout_ms) {
     part *p = part_with(s, partition);
     if (p && p->over) return ended(s);
     if (!p || !has(s, p, partition, offset)) return gq_fail(s->client, GQ_ARGUMENT, NOT_HELD);
     end_pace(s);
-    failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
+    f.number = p->number;
+    f.key = s->topic->id * 65536 + partition;
+    f.offset = offset;
     int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, &p->over, gq_deadline(timeout_ms));
     if (code) return p->over ? ended(s) : code;
     gq_ranges_cut(&p->held, f.key, offset, offset + 1);
@@ -962,7 +965,17 @@ static int fail(gq_subscription *s, uint32_t partition, int64_t offset, const ch
 int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
     if (!s) return GQ_ARGUMENT;
     gq_lock(s->client);
-    int code = fail(s, partition, offset, reason, delay_ms, timeout_ms);
+    failure f = {.delay_ms = delay_ms, .reason = reason ? reason : "", .counts = 1};
+    int code = give_back(s, partition, offset, f, timeout_ms);
+    gq_unlock(s->client);
+    return code;
+}
+
+int gq_release(gq_subscription *s, uint32_t partition, int64_t offset, int timeout_ms) {
+    if (!s) return GQ_ARGUMENT;
+    gq_lock(s->client);
+    failure f = {.delay_ms = -1, .reason = ""};
+    int code = give_back(s, partition, offset, f, timeout_ms);
     gq_unlock(s->client);
     return code;
 }

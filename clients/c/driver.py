@@ -67,6 +67,7 @@ class Message(c.Structure):
 
 LIBRARY.gq_error.restype = LIBRARY.gq_error_code.restype = c.c_char_p
 LIBRARY.gq_ack.argtypes = [c.c_void_p, c.c_uint32, c.c_int64]
+LIBRARY.gq_release.argtypes = [c.c_void_p, c.c_uint32, c.c_int64, c.c_int]
 LIBRARY.gq_nack.argtypes = [c.c_void_p, c.c_uint32, c.c_int64, c.c_char_p, c.c_int64, c.c_int]
 
 
@@ -147,6 +148,10 @@ class Client:
 
     def nack(self, partition: int, offset: int, reason: str) -> dict[str, Any]:
         self._check(LIBRARY.gq_nack(self._subscription, partition, offset, reason.encode(), -1, WAIT_MS))
+        return {}
+
+    def release(self, partition: int, offset: int) -> dict[str, Any]:
+        self._check(LIBRARY.gq_release(self._subscription, partition, offset, WAIT_MS))
         return {}
 
     def close(self) -> dict[str, Any]:

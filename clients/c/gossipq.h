@@ -148,6 +148,8 @@ size_t gq_lost(const gq_subscription *subscription, gq_place *places, size_t roo
 /* The record failed, for that reason: it is redelivered after `delay_ms`, -1: as the group's policy says. GQ_LOST: others have it by now,
  * so this failure does not count. */
 int gq_nack(gq_subscription *subscription, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms);
+/* The record is given back: it is redelivered at once, to any consumer. That is not a failure. GQ_LOST: others have it by now. */
+int gq_release(gq_subscription *subscription, uint32_t partition, int64_t offset, int timeout_ms);
 /* Flushes, gives back the records that were not acked, and frees the subscription. The result is that of the flush: GQ_LOST, or GQ_TIMEOUT
  * if acks had no answer within 2 s, so that their records may be redelivered. NULL is fine. */
 int gq_unsubscribe(gq_subscription *subscription);

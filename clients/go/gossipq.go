@@ -757,6 +757,17 @@ func (msg *Message) Nack(ctx context.Context, reason string) error {
 	})
 }
 
+// Release gives the record back: it is redelivered at once, to any consumer. That is not a failure. ErrLost: others have it by now.
+func (msg *Message) Release(ctx context.Context) error {
+	s := msg.from
+	return s.client.do(ctx, func(ms C.int) error {
+		if s.s == nil {
+			return ErrClosed
+		}
+		return s.client.check(C.gq_release(s.s, C.uint32_t(msg.Partition), C.int64_t(msg.Offset), ms))
+	})
+}
+
 // Flush returns when all acks are stored. A *LostError names the records, acked since the last Flush, that others have by now; all other
 // acks are stored then.
 func (s *Subscription) Flush(ctx context.Context) error {

@@ -40,6 +40,7 @@ const verbs = {
     return wait ? settled.then(done) : {};
   },
   nack: ({ partition, offset, reason }) => held.get(`${partition}/${offset}`).nack(reason).then(done),
+  release: ({ partition, offset }) => held.get(`${partition}/${offset}`).release().then(done),
   close: () => mq.close(),
 };
 

@@ -88,6 +88,8 @@ func (d *driver) do(s said) (map[string]any, error) {
 		}
 	case "nack":
 		err = d.held[place{s.Partition, s.Offset}].Nack(ctx, s.Reason)
+	case "release":
+		err = d.held[place{s.Partition, s.Offset}].Release(ctx)
 	case "close":
 		err = d.mq.Close()
 	}

@@ -82,6 +82,8 @@ public final class Driver {
                 return done(client.ack(HELD.get(name(said.get("partition"), said.get("offset")))));
             case "nack":
                 return done(client.nack(HELD.get(name(said.get("partition"), said.get("offset"))), (String) said.get("reason")));
+            case "release":
+                return done(client.release(HELD.get(name(said.get("partition"), said.get("offset")))));
             default:
                 client.close();
                 return "{}";

@@ -240,6 +240,11 @@ public final class Client implements AutoCloseable {
         return settle(NACK, message, -1, true, kept);
     }
 
+    /** It goes back: it comes again at once, to any consumer. That is no failure. */
+    public boolean release(Message message) {
+        return settle(NACK, message, -1, false);
+    }
+
     private boolean settle(int verb, Message message, Object... more) {
         begin();
         for (Waiting each : held) {

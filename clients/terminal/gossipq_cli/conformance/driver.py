@@ -14,6 +14,7 @@ has no protocol code of its own. If a public function is missing in the client, 
     ack        partition, offset, [wait]      -> {}, when stored; error lease_lost: another consumer has
                                                  the record. wait false: -> {} when the call returns
     nack       partition, offset, reason      -> {}; likewise
+    release    partition, offset              -> {}; likewise
     close                                     -> {}, and the driver ends
 """
 
@@ -59,6 +60,10 @@ class Driver:
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def another(self) -> "Driver":
+        """Start a second driver with the same command."""
+        return Driver(self._command)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -137,6 +142,9 @@ class Driver:
     def ack(self, record: Taken, wait: bool = True) -> None:
         how: dict[str, bool] = {} if wait else {"wait": False}
         self.ask("ack", partition=record.partition, offset=record.offset, **how)
+
+    def release(self, record: Taken) -> None:
+        self.ask("release", partition=record.partition, offset=record.offset)
 
     def nack(self, record: Taken, reason: str) -> None:
         self.ask("nack", partition=record.partition, offset=record.offset, reason=reason)

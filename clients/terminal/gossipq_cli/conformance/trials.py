@@ -43,6 +43,9 @@ SOON_MS = 3_000  #: for a call that cannot succeed
 ACK_MS = 50.0
 WAITING = 60  #: records that a client may prefetch before a handler starts
 SHARED_S = 5.0  #: a leader asks for them after 1 s
+SHARED, WORK_S = 120, 0.02  #: records that two consumers share, and the work on each
+NOTHING_MS = 500  #: a consumer without a record looks at the other
+CREDIT_MAX, CREDIT_S = 1_000, 1.0  #: records that a consumer may hold by default, and how long it is watched
 ACK_ROUNDS = 9  #: measurements
 ACKS = 3  #: in a row, for each measurement
 RECORD_VERBS = (Publish.verb, PublishPlain.verb, Deliver.verb, DeliverPlain.verb)
@@ -249,6 +252,88 @@ def a_consumer_with_nothing_gets_records_that_wait(stage: Stage) -> None:
     assert len(theirs), f"a second consumer had no record within {SHARED_S:g} s"
     assert {record.attempt for record in theirs} == {1}, "a record that nobody had begun with counts as tried"
     stage.driver.ack(mine)
+
+
+def work_is_shared_with_a_consumer_that_joins(stage: Stage) -> None:
+    """A second consumer of the same client, while the first one works: each gets about half of the rest."""
+    topic = stage.topic()
+    stage.mq.publish_many(topic, [b"%d" % number for number in range(SHARED)])
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    did = [_work(stage.driver, SHARED // 6), 0]
+    with stage.driver.another() as second:
+        second.ask("connect", servers=stage.servers)
+        second.ask("subscribe", topic=topic, group="g")
+        drivers, idle = (stage.driver, second), 0
+        while sum(did) < SHARED:
+            for at, driver in enumerate(drivers):
+                did[at] += (done := _work(driver, 1))
+                idle = 0 if done else idle + 1
+            assert idle * NOTHING_MS < COME_S * 1_000, f"{did[0]} to {did[1]} of {SHARED}, and nothing comes"
+    assert min(did) >= SHARED // 3, f"the first did {did[0]}, the second {did[1]} of {SHARED}"
+
+
+def _work(driver: Driver, count: int) -> int:
+    """Take at most `count` records, work on each, and ack it. Returns how many came."""
+    for number in range(count):
+        record = driver.next(NOTHING_MS / 1_000)
+        if record is None:
+            return number
+        assert record.attempt == 1, "a record that nobody had begun with counts as tried"
+        time.sleep(WORK_S)
+        driver.ack(record, wait=False)
+    return count
+
+
+def a_consumer_makes_its_topic(stage: Stage) -> None:
+    """As a publish does."""
+    topic = f"conformance-made-{next(_numbers)}"
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    assert stage.mq.topics(topic), "the topic does not exist"
+    stage.mq.publish(topic, b"x")
+    record = stage.driver.next(COME_S)
+    assert record is not None, "no record came"
+    stage.driver.ack(record)
+
+
+def a_consumer_holds_a_limited_number_of_records(stage: Stage) -> None:
+    """Its default credit: a crash of a consumer that works on its first record delays no more than these."""
+    topic = stage.topic()
+    stage.mq.publish_many(topic, [b"x"] * (CREDIT_MAX + MANY))
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    record = stage.driver.next(COME_S)
+    assert record is not None, "no record came"
+    held, until_s = 0, time.monotonic() + CREDIT_S
+    while time.monotonic() < until_s:
+        held = max(held, sum(group.in_flight for group in stage.mq.topic(topic).groups()))
+        time.sleep(CREDIT_S / 10)
+    assert held <= CREDIT_MAX, f"it holds {held} records by default, and at most {CREDIT_MAX} are asked for"
+    stage.driver.ack(record)
+
+
+def an_ack_is_stored_when_it_says_so(stage: Stage) -> None:
+    """The node counts it already."""
+    topic = stage.topic()
+    stage.mq.publish_many(topic, [b"x"] * ACK_ROUNDS, key=b"k")
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    for done in range(1, ACK_ROUNDS + 1):
+        record = stage.driver.next(COME_S)
+        assert record is not None, f"no record came behind {done - 1} that were acked"
+        stage.driver.ack(record)
+        assert _acked(stage, topic) == done, "the client says that an ack is stored, and it is not"
+
+
+def a_record_that_is_released_comes_again_and_has_not_failed(stage: Stage) -> None:
+    topic = stage.topic(attempts_max=1)
+    stage.driver.publish(topic, {"value": b"x"})
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    for _ in range(2):
+        taken = stage.driver.next(COME_S)
+        assert taken is not None, "it did not come again"
+        stage.driver.release(taken)
+    taken = stage.driver.next(COME_S)
+    assert taken is not None, "it did not come again"
+    stage.driver.ack(taken)
+    assert not list(stage.mq.dead(topic, "g").letters()), "it counts as failed"
 
 
 def a_refusal_is_an_error_and_the_client_goes_on(stage: Stage) -> None:
@@ -496,6 +581,11 @@ TRIALS: Sequence[Trial] = (
     Trial("mini", 1, a_key_waits_for_its_record_that_failed),
     Trial("mini", 1, acks_reach_the_node_within_milliseconds),
     Trial("mini", 1, a_consumer_with_nothing_gets_records_that_wait),
+    Trial("mini", 1, work_is_shared_with_a_consumer_that_joins),
+    Trial("mini", 1, a_consumer_makes_its_topic),
+    Trial("mini", 1, a_consumer_holds_a_limited_number_of_records),
+    Trial("mini", 1, an_ack_is_stored_when_it_says_so),
+    Trial("mini", 1, a_record_that_is_released_comes_again_and_has_not_failed),
     Trial("mini", 1, a_refusal_is_an_error_and_the_client_goes_on),
     Trial("mini", 1, bad_frames_between_good_ones),
     Trial("mini", 1, a_node_of_another_version_is_told_of),

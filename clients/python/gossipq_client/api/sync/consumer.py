@@ -89,6 +89,10 @@ class Message(Record, eq=False):
         """No further attempt: the message becomes a dead letter."""
         self.settle(outcomes.rejected(reason))
 
+    def release(self) -> None:
+        """Give the message back: it is redelivered at once, to any consumer. That is not a failure."""
+        self.settle(outcomes.GIVEN_BACK)
+
     def settle(self, outcome: Outcome) -> None:
         """Gives the message back, unless it is settled already."""
         if not self._settled:
