@@ -220,6 +220,18 @@ def test_counts_and_purge(link: kombu.Connection, queue: kombu.Queue) -> None:
         bound.queue_declare(passive=True)
 
 
+def test_the_arguments_of_a_queue_reach_the_broker(link: kombu.Connection, mq: Client) -> None:
+    name = next(names)
+    queue = kombu.Queue(name, routing_key=name, message_ttl=90, max_priority=10)
+    publish(link, queue, "low", priority=1)
+    publish(link, queue, "high", priority=8)
+    assert mq.topic(name).describe().config.ttl_ms == 90_000
+    taker = Taker(link, queue, prefetch=1)
+    assert taker.until(1) == ["high"]
+    taker.messages[0].ack()
+    assert taker.until(2) == ["high", "low"]
+
+
 def test_virtual_hosts_are_apart(shared_node: RunningNode, mq: Client) -> None:
     queue = kombu.Queue("apart", routing_key="apart")
     with kombu.Connection(f"gossipq://127.0.0.1:{shared_node.port}/shop") as link:

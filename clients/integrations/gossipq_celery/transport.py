@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from amqp.protocol import queue_declare_ok_t
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from gossipq import __version__
@@ -135,6 +136,11 @@ class Channel(virtual.Channel):
         size, consumers = self._counts(name)
         return queue_declare_ok_t(name, size, consumers)
 
+    def prepare_queue_arguments(self, arguments: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Return the arguments of a queue by the names that RabbitMQ gave them."""
+        named: dict[str, Any] = to_rabbitmq_queue_arguments(arguments, **kwargs)
+        return named
+
     def _not_found(self, what: str, name: str, method: str) -> ChannelError:
         host = self.connection.client.virtual_host or "/"
         return ChannelError(f"NOT_FOUND - no {what} {name!r} in vhost {host!r}", (50, 10), method, "404")
@@ -155,8 +161,11 @@ class Channel(virtual.Channel):
         info = self.client.create_topic(
             topic, 1 if is_transient else self.partitions, if_not_exists=True, **policy
         )
+        group = self.client.group(topic, self.group)
         # a topic without a group forgets records after their retention, acked or not
-        self.client.group(topic, self.group).ack_below(dict.fromkeys(range(len(info.shards)), 0))
+        group.ack_below(dict.fromkeys(range(len(info.shards)), 0))
+        if arguments.get("x-max-priority"):
+            group.configure(order="priority")
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
         return bool(self.client.topics(self.topic(queue)))
@@ -264,6 +273,7 @@ class Channel(virtual.Channel):
         record_id = properties["message_id"] = properties.get("message_id") or uuid()
         value, headers = envelope.value_of(message), envelope.headers_of(message)
         options = {"id": record_id, "headers": headers, "ttl": envelope.ttl_of(message)}
+        options["priority"] = self._get_message_priority(message)
         delay = envelope.due_of(message, datetime.now(UTC))
         if delay is not None:
             options["delay"] = delay

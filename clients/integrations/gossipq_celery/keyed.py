@@ -1,0 +1,108 @@
+"""Values by key, kept as records that are found by their ids.
+
+Each value of a key is a record with the id `key#n`. A record is stored once for an id, so appending the next
+version is atomic, and the newest version is found by a search over n. A deletion is an empty version.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+
+from gossipq.errors import NotFound, Refused
+from gossipq_client import Client
+
+PARTITIONS = 4
+REMEMBERED_MAX = 10_000  #: keys whose newest version this process has seen
+
+
+class KeyedTopic:
+    """A topic whose records are values by key. Safe to share between threads."""
+
+    def __init__(self, client: Callable[[], Client], topic: str, lifetime_s: float) -> None:
+        """`lifetime_s`: how long after it was stored a value can be found."""
+        self._client, self.topic, self._lifetime_s = client, topic, lifetime_s
+        self._newest: dict[str, int] = {}
+        self._lock = Lock()
+        self._is_made = False
+
+    def get(self, key: str) -> bytes | None:
+        """Return the newest value of a key; None if it has none, or if it was deleted."""
+        version, value = self._find(key)
+        self._remember(key, version)
+        return value or None
+
+    def set(self, key: str, value: bytes, route: str = "") -> None:
+        """Store a value. `route` names those who wait for it."""
+        version = self._newest.get(key)
+        if version is None:
+            version = self._find(key)[0]
+        version += 1
+        while not self._append(key, version, value, route):
+            version += 1
+        self._remember(key, version)
+
+    def delete(self, key: str) -> None:
+        if self.get(key) is not None:
+            self.set(key, b"")
+
+    def count(self, key: str) -> int:
+        """Add one to the counter of a key, which begins at 0, and return it."""
+        number = self._find(key)[0] + 1
+        while not self._append(key, number, b"1", ""):
+            number += 1
+        return number + 1
+
+    def make(self) -> None:
+        """Create the topic."""
+        if not self._is_made:
+            self._client().create_topic(
+                self.topic,
+                PARTITIONS,
+                if_not_exists=True,
+                retention=self._lifetime_s,
+                dedup=self._lifetime_s,
+            )
+            self._is_made = True
+
+    def _append(self, key: str, version: int, value: bytes, route: str) -> bool:
+        """Store a version, and return False if another one has this number."""
+        self.make()
+        receipt = self._client().publish(self.topic, value, id=_id(key, version), route=route)
+        return not receipt.duplicate
+
+    def _find(self, key: str) -> tuple[int, bytes]:
+        """Return the newest version and its value; -1 without one."""
+        low, value = -1, b""
+        step, high = 1, None
+        known = self._newest.get(key, -1)
+        if known >= 0 and (found := self._version(key, known)) is not None:
+            low, value = known, found
+        while high is None or high - low > 1:
+            middle = low + step if high is None else (low + high) // 2
+            found = self._version(key, middle)
+            if found is None:
+                high = middle
+            else:
+                low, value = middle, found
+                step *= 2
+        return low, value
+
+    def _version(self, key: str, version: int) -> bytes | None:
+        try:
+            return self._client().record(self.topic, id=_id(key, version)).show().value
+        except NotFound:
+            return None
+        except Refused as refused:
+            if refused.retryable:
+                raise
+            return None
+
+    def _remember(self, key: str, version: int) -> None:
+        with self._lock:
+            if len(self._newest) >= REMEMBERED_MAX:
+                self._newest.clear()
+            if version >= 0:
+                self._newest[key] = max(version, self._newest.get(key, -1))
+
+
+def _id(key: str, version: int) -> str:
+    return f"{key}#{version}"

@@ -1,0 +1,161 @@
+"""The result backend: results of tasks are records, found by the id of their task."""
+
+import os
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from celery import states
+from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
+from celery.backends.base import BaseKeyValueStoreBackend
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.url import url_to_parts
+
+from gossipq.errors import GossipqError
+from gossipq_celery import sessions
+from gossipq_celery.keyed import KeyedTopic
+from gossipq_celery.names import topic_of
+from gossipq_celery.transport import CONNECT_SECONDS, PORT
+from gossipq_client import Client, Fetcher
+
+TOPIC = "celery-results"
+LIFETIME_S_MAX = timedelta(days=7).total_seconds()  #: for which a topic remembers ids
+LOOK_SECONDS = 0.5  #: between two looks for results that other processes asked for
+
+
+class Arrivals(BaseResultConsumer):
+    """Brings the results of tasks to the thread that sent them, and looks for those that others sent."""
+
+    _fetcher: Fetcher | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._awaited: set[str] = set()
+        self._looked = 0.0
+
+    def start(self, initial_task_id: str, **kwargs: Any) -> None:
+        self.consume_from(initial_task_id)
+
+    def consume_from(self, task_id: str) -> None:
+        self._awaited.add(task_id)
+        self._look([task_id])
+
+    def cancel_for(self, task_id: str) -> None:
+        self._awaited.discard(task_id)
+
+    def on_wait_for_pending(self, result: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        self._look(list(self._awaited))
+
+    def drain_events(self, timeout: float | None = None) -> None:
+        """Take results that arrive within `timeout` seconds."""
+        wait_s = min(LOOK_SECONDS, LOOK_SECONDS if timeout is None else timeout)
+        for message in self._arriving().fetch(n=100, wait=wait_s):
+            if message.value:
+                self.on_state_change(self.backend.decode_result(message.value), None)
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._look(list(self._awaited))
+
+    def _arriving(self) -> Fetcher:
+        if self._fetcher is None:
+            backend = self.backend
+            backend.keyed.make()
+            route = self.app.thread_oid
+            self._fetcher = backend.broker().fetcher(backend.keyed.topic, None, start="new", route=route)
+            self._fetcher.fetch(n=1, wait=0)
+        return self._fetcher
+
+    def _look(self, task_ids: Iterable[str]) -> None:
+        self._looked = time.monotonic()
+        for task_id in task_ids:
+            meta = self.backend.get_task_meta(task_id)
+            if meta["status"] in states.READY_STATES:
+                self.on_state_change(meta, None)
+
+    def stop(self) -> None:
+        fetcher, self._fetcher = self._fetcher, None
+        if fetcher is not None:
+            try:
+                fetcher.close()
+            except GossipqError:  # its client is closed
+                pass
+
+    def on_after_fork(self) -> None:
+        self._fetcher = None
+        self._awaited = set()
+
+
+class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
+    """Results in gossipq: `result_backend = "gossipq://[:TOKEN@]HOST[:PORT][/VIRTUAL_HOST]"`."""
+
+    supports_native_join = True
+    supports_autoexpire = True
+    implements_incr = True
+    persistent = True
+    ResultConsumer = Arrivals
+    key_t = staticmethod(bytes_to_str)  #: keys are text
+
+    def __init__(self, app: Any, url: str | None = None, expires: Any = None, **kwargs: Any) -> None:
+        super().__init__(app=app, url=url, **kwargs)
+        parts = url_to_parts(url or "gossipq://")
+        options = app.conf.get("result_backend_transport_options") or {}
+        self._clients: dict[int, Client] = {}
+        self._place = sessions.place_of(
+            parts.hostname or "localhost", parts.port or PORT, parts.password, options
+        )
+        self.expires = self.prepare_expires(expires, type=int)
+        lifetime_s = min(max(self.expires or LIFETIME_S_MAX, self.chord_expires or 0, 60), LIFETIME_S_MAX)
+        self.keyed = KeyedTopic(self.broker, topic_of(parts.path or "", TOPIC), lifetime_s)
+        self.result_consumer = self.ResultConsumer(
+            self, self.app, self.accept, self._pending_results, self._pending_messages
+        )
+
+    def broker(self) -> Client:
+        """Return the client of this process."""
+        client = self._clients.get(os.getpid())
+        if client is None:
+            client = self._clients[os.getpid()] = sessions.acquire(self._place, CONNECT_SECONDS)
+        return client
+
+    def as_uri(self, include_password: bool = False) -> str:
+        host = f"{self._place.host}:{self._place.port}"
+        token = self._place.token.decode() if include_password else "**"
+        return f"gossipq://{f':{token}@' if self._place.token else ''}{host}"
+
+    def get(self, key: str) -> bytes | None:
+        return self.keyed.get(bytes_to_str(key))
+
+    def mget(self, keys: Iterable[str]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self.keyed.set(bytes_to_str(key), value if isinstance(value, bytes) else value.encode())
+
+    def delete(self, key: str) -> None:
+        self.keyed.delete(bytes_to_str(key))
+
+    def incr(self, key: str) -> int:
+        return self.keyed.count(bytes_to_str(key))
+
+    def expire(self, key: str, value: Any) -> None:
+        """Each value ends after the lifetime of its topic."""
+
+    def _store_result(
+        self,
+        task_id: str,
+        result: Any,
+        state: str,
+        traceback: Any = None,
+        request: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Store a result, unless the task has succeeded already, and send it to the thread that asked."""
+        meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
+        meta["task_id"] = bytes_to_str(task_id)
+        if self._get_task_meta_for(task_id)["status"] == states.SUCCESS:
+            return result
+        value = self.encode(meta)
+        route = getattr(request, "reply_to", None) or ""
+        key = bytes_to_str(self.get_key_for_task(task_id))
+        self.keyed.set(key, value if isinstance(value, bytes) else value.encode(), route)
+        return result

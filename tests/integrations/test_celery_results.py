@@ -1,0 +1,121 @@
+"""The result backend and the scheduler of beat, against a node."""
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from celery import Celery, states
+from celery.exceptions import TimeoutError as NoResult
+from celery.schedules import crontab
+
+import gossipq_celery  # noqa: F401 - makes gossipq:// known
+from conftest import RunningNode
+from gossipq_celery.beat import GossipqScheduler, TickEntry
+from gossipq_celery.keyed import KeyedTopic
+from gossipq_client import Client, connect
+
+pytestmark = [pytest.mark.e2e]
+hosts = (f"host{number}" for number in itertools.count())
+
+
+@pytest.fixture
+def app(shared_node: RunningNode) -> Iterator[Celery]:
+    url = f"gossipq://127.0.0.1:{shared_node.port}/{next(hosts)}"
+    with Celery("shop", broker=url, backend=url, set_as_current=False) as made:
+        yield made
+
+
+@pytest.fixture
+def mq(shared_node: RunningNode) -> Iterator[Client]:
+    with connect(shared_node.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def keyed(mq: Client) -> KeyedTopic:
+    return KeyedTopic(lambda: mq, f"keyed-{next(hosts)}", 3_600)
+
+
+def test_the_newest_value_of_a_key_is_found(mq: Client, keyed: KeyedTopic) -> None:
+    other = KeyedTopic(lambda: mq, keyed.topic, 3_600)
+    assert keyed.get("a") is None
+    for number in range(20):
+        (keyed if number % 3 else other).set("a", str(number).encode())
+        assert (other.get("a"), keyed.get("a")) == (str(number).encode(),) * 2
+    other.delete("a")
+    assert keyed.get("a") is None
+    keyed.set("a", b"again")
+    assert other.get("a") == b"again"
+
+
+def test_a_counter_counts_each_call_once(mq: Client, keyed: KeyedTopic) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        counted = list(pool.map(lambda _: KeyedTopic(lambda: mq, keyed.topic, 3_600).count("c"), range(40)))
+    assert sorted(counted) == list(range(1, 41))
+
+
+def test_a_result_is_kept_and_a_success_is_final(app: Celery) -> None:
+    backend = app.backend
+    waiting = app.AsyncResult("17")
+    assert waiting.state == states.PENDING
+    backend.store_result("17", {"page": 4}, "PROGRESS")
+    assert (waiting.state, waiting.info) == ("PROGRESS", {"page": 4})
+    backend.store_result("17", 42, states.SUCCESS)
+    backend.store_result("17", ValueError("late"), states.FAILURE)
+    assert app.AsyncResult("17").get(timeout=10) == 42
+    backend.forget("17")
+    assert app.AsyncResult("17").state == states.PENDING
+
+
+def test_a_result_comes_to_the_thread_that_waits(app: Celery) -> None:
+    class Request:
+        reply_to = app.thread_oid
+
+    def store() -> None:
+        app.backend.store_result("sent here", 1, states.SUCCESS, request=Request())
+        app.backend.store_result("sent elsewhere", 2, states.SUCCESS)
+
+    with pytest.raises(NoResult):
+        app.AsyncResult("sent here").get(timeout=0.2)
+    with ThreadPoolExecutor(1) as pool:
+        stored = pool.submit(store)
+        assert app.AsyncResult("sent here").get(timeout=30) == 1
+        assert app.AsyncResult("sent elsewhere").get(timeout=30) == 2
+        stored.result()
+    app.backend.store_result("failed", ValueError("bad"), states.FAILURE)
+    with pytest.raises(ValueError, match="bad"):
+        app.AsyncResult("failed").get(timeout=30)
+
+
+def entry(app: Celery, schedule: Any, last: datetime) -> TickEntry:
+    return TickEntry(name="nightly", task="shop.report", schedule=schedule, last_run_at=last, app=app)
+
+
+def test_two_beats_send_a_tick_once(app: Celery, mq: Client) -> None:
+    last = datetime(2026, 1, 30, 12, 0, 17, tzinfo=UTC)
+    beats = [GossipqScheduler(app, lazy=True) for _ in range(2)]
+    for schedule in (crontab(minute="*/5"), timedelta(seconds=30)):
+        for number, each in enumerate(beats):
+            each.apply_async(entry(app, schedule, last + timedelta(seconds=number)), advance=False)
+    topic = f"{app.connection().virtual_host}.celery"
+    found = [record.id for record in mq.consume(topic, stop_at_end=True)]
+    assert found == [
+        "beat/nightly/2026-01-30T12:05:00+00:00",
+        "beat/nightly/2026-01-30T12:00:30+00:00",
+    ]
+    for each in beats:
+        each.close()
+
+
+def test_a_beat_that_was_suspended_for_an_hour_sends_nothing_again(app: Celery, mq: Client) -> None:
+    last = datetime(2026, 1, 30, 12, 0, tzinfo=UTC)
+    first, late = (GossipqScheduler(app, lazy=True) for _ in range(2))
+    assert first.apply_async(entry(app, crontab(minute=30), last), advance=False) is not None
+    topic = f"{app.connection().virtual_host}.celery"
+    mq.topic(topic).configure(dedup=0)  # as if the queue had forgotten the id
+    assert late.apply_async(entry(app, crontab(minute=30), last), advance=False) is None
+    for each in (first, late):
+        each.close()
