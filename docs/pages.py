@@ -67,6 +67,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
             "Publish an order only once": "ids",
             "Publish for later": "delay",
             "Publish by a schedule": "schedules",
+            "Wait for the result of a job": "results",
             "Check values by a schema": "schema",
             "Encrypt values": "sealed",
             "Store a copy in several topics": "virtual_topic",
@@ -169,6 +170,7 @@ REMEDIES = {
     "lease_lost": "Make the handler idempotent; use a longer lease, or `extend()`.",
     "backpressure": "Wait for receipts; look for a slow disk or a missing leader with `gossipq status`.",
     "no_reply": "Check that a handler of the topic runs; allow more time.",
+    "job_failed": "Read the error; `gossipq job show REF` has more, and `gossipq dlq replay` runs it again.",
     "unreachable": "Start a node, or correct the address; `gossipq doctor` examines the host.",
     "no_quorum": "Start the missing nodes: `gossipq cluster ls` names them.",
     "turned_away": "Correct what the message names: the token, the key, or the version.",
@@ -274,7 +276,7 @@ def errors_page() -> str:
     head = ["class", "code", "retry", "exit code", "meaning", "what to do"]
     return (
         "# Errors\n\n"
-        "A program needs twelve classes, which can be imported from `gossipq`: "
+        "A program needs thirteen classes, which can be imported from `gossipq`: "
         + ", ".join(f"`{name}`" for name in PUBLIC)
         + ". The others are below them; `code` tells them apart. "
         "An error has `code`, `message`, `hint` and `retryable`.\n"

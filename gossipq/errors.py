@@ -25,6 +25,7 @@ exact class.
     +-- NotLeader                another node leads; if a leader resigned, the request may be done
     +-- Backpressure             the publish window stayed full for the time given by wait=
     +-- NoReply                  a request was not answered in time
+    +-- JobFailed                a job failed, was cancelled, or expired; `job` tells more
     +-- Unreachable              no node answered
     |   +-- NoQuorum             a node answered, but most copies of the shard are unreachable
     |   +-- TurnedAway           a node answered, but refuses this client; the text says why
@@ -41,16 +42,16 @@ exact class.
     +-- ClientClosed
     |   +-- ForkedClient         the client belongs to the parent process
 
-A program needs twelve of them, which are in `gossipq`: GossipqError, Refused, BadRequest, NotFound,
-Forbidden, LeaseLost, Backpressure, NotConfirmed, NoReply, Unreachable, ClientClosed, ConfigError. Some have a
-parent of Python besides: NotConfirmed and NoReply are a TimeoutError, Unreachable is a ConnectionError,
-BadRequest and ConfigError are a ValueError, NotFound is a LookupError, Forbidden is a PermissionError. `code`
-names the exact class.
+A program needs thirteen of them, which are in `gossipq`: GossipqError, Refused, BadRequest, NotFound,
+Forbidden, LeaseLost, Backpressure, NotConfirmed, NoReply, JobFailed, Unreachable, ClientClosed, ConfigError.
+Some have a parent of Python besides: NotConfirmed and NoReply are a TimeoutError, Unreachable is a
+ConnectionError, BadRequest and ConfigError are a ValueError, NotFound is a LookupError, Forbidden is a
+PermissionError. `code` names the exact class.
 
 `Refused.retryable` is True if the same request can succeed later.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gossipq.texts import printable
 
@@ -249,6 +250,14 @@ class NoReply(GossipqError, TimeoutError):
     """The request was not answered in time. It may still be running."""
 
     code = "no_reply"
+
+
+class JobFailed(GossipqError):
+    """A job ended without a result: it failed, was cancelled, or expired."""
+
+    code = "job_failed"
+    #: the job, as `gossipq_client.Job`
+    job: Any = None
 
 
 class Unreachable(GossipqError, ConnectionError):

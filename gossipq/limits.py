@@ -46,6 +46,11 @@ SCHEDULE_NAME_BYTES_MAX = 128
 SCHEDULE_EVERY_MS_MIN = 1_000
 TICKS_KEPT = 10  #: last ticks that a schedule remembers
 TICKS_NEXT = 5  #: next ticks that are told
+RESULT_BYTES_MAX = 64 * KIB  #: of the result of one job
+RESULT_KIND_BYTES_MAX = 32
+RESULT_KEPT_MS_MAX = 365 * DAY_MS
+JOB_WAITERS_MAX = 10_000  #: requests that wait for the end of jobs, in one shard
+JOB_WAIT_MS_MAX = MINUTE_MS  #: for which one such request may wait
 PARTITION_MEMORY_BYTES = 1_024  #: of a partition without records, about
 RETENTION_MS = 7 * DAY_MS
 

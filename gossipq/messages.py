@@ -15,6 +15,8 @@ from gossipq.values import (
     GossipEvent,
     GroupOptions,
     GroupStats,
+    JobInfo,
+    JobResult,
     Lead,
     Member,
     Message,
@@ -288,6 +290,19 @@ class Ack(Message):
     unseen: bool = False
 
 
+class AckResults(Message):
+    """Ack records as ACK does, and keep results of them. Answered by ACKED.
+
+    A result is stored in the entry that acks its record. If the ack is lost, so is the result. A
+    second result of an acked record is ignored.
+    """
+
+    verb = 128
+    subscription: int
+    ranges: list[Range]
+    results: list[JobResult]  #: of some of these records
+
+
 class AckDelivered(Message):
     """Ack deliveries of a group in one partition by (offset, attempt). Answered by ACKED.
 
@@ -552,6 +567,24 @@ class Schedules(Message):
     verb = 23
     rows: list[ScheduleInfo]
     more: str = ""  #: `after` of the next request; "" = this was the last page
+
+
+class AskJob(Message):
+    """Ask for the state of a record as a job of a group. Answered by JOB.
+
+    `group` "" is allowed if one group has the record, or has its result. With `wait_ms` the answer
+    waits until the job has ended, or until this time is over.
+    """
+
+    verb = 129
+    ref: Ref
+    group: str = ""
+    wait_ms: int = 0
+
+
+class Job(Message):
+    verb = 130
+    job: JobInfo
 
 
 class ListDead(Message):

@@ -281,6 +281,34 @@ class Ref(msgspec.Struct, array_like=True, frozen=True):
     id_hash: int = 0  #: BLAKE2b-64 of the id, little endian
 
 
+class JobResult(msgspec.Struct, array_like=True, frozen=True):
+    """What a handler returned for the record at `offset`, as its consumer sends it with the ack."""
+
+    partition: PartitionKey
+    offset: Offset
+    keep_ms: int  #: how long the broker keeps it
+    kind: str = ""  #: how clients read `value`: "json", "text", "bytes", or "" = there is no value
+    value: bytes = b""
+
+
+class JobInfo(msgspec.Struct, array_like=True, frozen=True):
+    """The state of a record in a group, as the job that it is."""
+
+    ref: Ref
+    group: str  #: "" = no group reads the partition yet
+    #: "scheduled", "waiting", "running", "retrying"; and when it has ended: "succeeded", "failed",
+    #: "cancelled", "expired"
+    state: str
+    because: str  #: one sentence; for a failed job its error
+    consumer: str = ""  #: of the lease, or of the ack
+    time_ms: int = 0  #: unix ms: since when it runs, when it is due, or when it ended
+    attempt: int = 0  #: number of the last attempt that is known
+    failures: int = 0
+    kind: str = ""  #: as in JobResult
+    value: bytes = b""
+    kept_ms: int = 0  #: remaining time of the result; 0 = there is none
+
+
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Result for `count` neighbouring records of a published batch.
 

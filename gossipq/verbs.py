@@ -29,6 +29,7 @@ class Room(Enum):
     CONSUMING = "the leader of a shard: subscriptions and their records"
     MENDING = "the leader of a shard: changes by operators and owners"
     SCHEDULING = "the leader of a shard: schedules, and the records of their ticks"
+    JOBS = "the leader of a shard: records as jobs, and their results"
     EXPLAINING = "the leader of a shard: questions, which change nothing"
     BACKUPS = "the leader of a shard: its state for a backup"
     RECONFIGURATION = "the leader of a shard: its copies"
@@ -41,7 +42,9 @@ class Room(Enum):
 
 
 #: rooms whose requests need a session
-SESSION_ROOMS = frozenset((Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.EXPLAINING, Room.BACKUPS))
+SESSION_ROOMS = frozenset(
+    (Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.JOBS, Room.EXPLAINING, Room.BACKUPS)
+)
 META_ROOMS = frozenset((Room.REGISTER, Room.ROSTER))
 #: rooms of the leader of a shard that take one request after the other; PUBLISHING takes batches
 LEADER_ROOMS = SESSION_ROOMS | META_ROOMS | {Room.RECONFIGURATION, Room.INSTALLING}
@@ -148,6 +151,7 @@ _ROWS = (
     Verb(messages.Credit, Room.CONSUMING, OWN, settles=True),
     Verb(messages.Recall, Room.CONSUMING, OWN, settles=True),
     Verb(messages.Ack, Room.CONSUMING, OWN, settles=True),
+    Verb(messages.AckResults, Room.CONSUMING, OWN, settles=True),
     Verb(messages.AckDelivered, Room.CONSUMING, _on_topic(READ, _partition)),
     Verb(messages.Nack, Room.CONSUMING, OWN, settles=True),
     Verb(messages.Extend, Room.CONSUMING, OWN, settles=True),
@@ -169,6 +173,7 @@ _ROWS = (
     Verb(messages.DropSchedule, Room.SCHEDULING, _on_topic(PUBLISH, _partition)),
     Verb(messages.RunSchedule, Room.SCHEDULING, _on_topic(PUBLISH, _partition)),
     Verb(messages.ListSchedules, Room.SCHEDULING, _on_topic(READ, _partition)),
+    Verb(messages.AskJob, Room.JOBS, _on_topic(READ, _ref)),
     Verb(messages.SetGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
     Verb(operators.SeekGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
     Verb(operators.DropGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
@@ -239,6 +244,7 @@ _ROWS = (
     Verb(messages.Done, Room.CLIENT),
     Verb(messages.DeadLetters, Room.CLIENT),
     Verb(messages.Schedules, Room.CLIENT),
+    Verb(messages.Job, Room.CLIENT),
     Verb(messages.Topics, Room.CLIENT),
     Verb(messages.StatsReply, Room.CLIENT),
     Verb(messages.StatusReply, Room.CLIENT),

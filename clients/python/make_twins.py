@@ -16,6 +16,7 @@ NAMES = (
     "producer",
     "consumer",
     "reader",
+    "jobs",
     "schedules",
     "schemas",
     "requester",

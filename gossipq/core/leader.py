@@ -30,6 +30,7 @@ from gossipq.core.requests import (
     ConsumeRequests,
     ExplainRequests,
     IdleGroups,
+    JobRequests,
     MendRequests,
     PublishRequests,
     ScheduleRequests,
@@ -95,11 +96,14 @@ class Leader:
         )
         self._mending = MendRequests(desk, ledger, dispatch, topics, consuming, self.publishing)
         self._schedules = ScheduleRequests(desk, ledger, dispatch, topics, self.publishing, settings.calendar)
+        explaining = ExplainRequests(desk, ledger, dispatch, topics, self.idle)
+        self._jobs = JobRequests(desk, ledger, topics, explaining)
         self._rooms: Mapping[Room, Serves] = {
             Room.CONSUMING: consuming,
             Room.MENDING: self._mending,
             Room.SCHEDULING: self._schedules,
-            Room.EXPLAINING: ExplainRequests(desk, ledger, dispatch, topics, self.idle),
+            Room.JOBS: self._jobs,
+            Room.EXPLAINING: explaining,
             Room.RECONFIGURATION: reconfiguration,
             Room.INSTALLING: topics,
             Room.REGISTER: self._register,
@@ -130,6 +134,7 @@ class Leader:
             *self.outbox.waiting(),
             *self._register.waiting(),
             *self._mending.waiting(),
+            *self._jobs.waiting(),
             *((asker.origin, asker.request_id) for asker in self._peers.backups.reset()),
             *((origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}),
         ]
@@ -221,6 +226,8 @@ class Leader:
         ]
         if self._schedules.armed:  # a shard without schedules pays for no call
             due.append(self._schedules.next_deadline())
+        if self._jobs.waiters or self._ledger.results.first_end_ms is not None:
+            due.append(self._jobs.next_deadline())
         if self._is_meta:
             due += [self._register.next_deadline(), self._roster.next_deadline()]
         return min([at for at in due if at is not None], default=None)
@@ -239,6 +246,8 @@ class Leader:
         self._mending.tick()
         if self._schedules.armed:
             self._schedules.tick()
+        if self._jobs.waiters or self._ledger.results.first_end_ms is not None:
+            self._jobs.tick()
         self._peers.backups.tick(boot_ms)
         self.idle.tick()
         self._reconfiguration.tick(boot_ms)
@@ -279,6 +288,8 @@ class Leader:
         elif not outcome.error or entry.kind in MOVES:
             self._follow(entry, outcome)
         self._desk.pending.resolve(entry.index, outcome)
+        if self._jobs.waiters:
+            self._jobs.applied(entry)
 
     def _follow(self, entry: Entry, outcome: Outcome) -> None:
         kind = entry.kind
@@ -290,7 +301,7 @@ class Leader:
             self.dispatch.applied(entry)
             if isinstance(outcome, Counted):
                 self._desk.counts.dead += outcome.count if kind == log.DEAD and entry.body else 0
-                self._desk.counts.acked += outcome.count if kind == log.ACK else 0
+                self._desk.counts.acked += outcome.count if kind in (log.ACK, log.RESULT) else 0
         elif isinstance(outcome, Voided):
             self.dispatch.voided(entry)
         elif isinstance(outcome, Regrouped):

@@ -38,6 +38,7 @@ SAYS = {
     "consume": r"(\d+ None [\w ]+ \{\}\n){4}",
     "dead_letters": r"1 rejected no such customer b'3 for nobody'\nagain: 3 for nobody\n",
     "delay": r"scheduled as reminders/0/@\d+\.0\ntea is ready\ncall ada\n",
+    "results": r"\{'width': 320, 'height': 240\}\nfailed ValueError: a width of 0\n",
     "schedules": r"next at 07:00\nnext at 07:00\nreport \{\"kind\":\"daily\"\}\npulse beat\n",
     "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
     "batches": r"99 of 100 clicks loaded\nrejected time before the page was shown\n",
@@ -74,7 +75,10 @@ SAYS = {
 NEEDS = {"table": "pyarrow", "files": "polars", "sealed": "cryptography"}
 
 #: what their handlers log
-LOGS = {"handlers": r"pack: .* is a dead letter: .*\n"}
+LOGS = {
+    "results": r"resize: .* failed for the last time\n(?s:.*)\nValueError: a width of 0\n",
+    "handlers": r"pack: .* is a dead letter: .*\n",
+}
 
 
 @pytest.fixture(scope="module")

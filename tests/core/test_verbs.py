@@ -7,7 +7,7 @@ from gossipq.peer_messages import Append, Bundle
 from gossipq.types import META_SHARD
 from gossipq.verbs import LEADER_ROOMS, OF_NODES, ROOMS, SETTLES, SPEAKERS, VERBS, Room, served_by
 
-FIRST_OF_NODES = 96  #: PROTOCOL.md section 12
+OF_NODES_NUMBERS = range(96, 128)  #: PROTOCOL.md section 12
 
 
 def test_every_message_has_one_row() -> None:
@@ -15,8 +15,8 @@ def test_every_message_has_one_row() -> None:
     assert len(verbs._ROWS) == len(VERBS), "no message has two"
 
 
-def test_numbers_from_96_are_messages_of_nodes() -> None:
-    assert {kind for verb, kind in MESSAGES.items() if verb >= FIRST_OF_NODES} == OF_NODES
+def test_numbers_from_96_to_127_are_messages_of_nodes() -> None:
+    assert {kind for verb, kind in MESSAGES.items() if verb in OF_NODES_NUMBERS} == OF_NODES
 
 
 def test_a_copy_names_itself_in_each_message_of_copies() -> None:
@@ -36,5 +36,5 @@ def test_each_room_of_a_leader_serves_the_verbs_of_its_rows() -> None:
     leader = FakeWorker().shards[META_SHARD].leadership
     assert leader is not None
     assert leader._rooms.keys() | {Room.BACKUPS} == LEADER_ROOMS
-    for room in (Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.EXPLAINING, Room.REGISTER):
+    for room in (Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.JOBS, Room.EXPLAINING, Room.REGISTER):
         assert leader._rooms[room]._handlers.keys() == served_by(room), room.name  # type: ignore[attr-defined]

@@ -398,3 +398,18 @@ def test_what_is_in_hand_goes_back_when_it_ends(
         assert again["value"] == "b"
     assert gateway.stop() == 0
     assert "Traceback" not in gateway.said
+
+
+def test_the_result_of_a_job(http: httpx.Client) -> None:
+    path = "/v1/topics/jobs/records"
+    ref = http.post(path, json={"value": "job", "keep_result": "1h"}).json()["ref"]
+    waiting = http.get(f"/v1/records/{ref}/result", params={"wait": "50ms"}).json()
+    assert (waiting["state"], waiting["ref"]) == ("waiting", ref)
+    (record,) = fetch(http, "jobs")
+    assert http.get(f"/v1/records/{ref}/job").json()["state"] == "running"
+    done = http.post("/v1/ack", json={"leases": [record["lease"]], "result": {"width": 320}})
+    assert done.json() == {"settled": 1, "lost": []}
+    found = http.get(f"/v1/records/{ref}/result").json()
+    assert (found["state"], found["result"], found["group"]) == ("succeeded", {"width": 320}, "g")
+    assert 3_500 < found["kept"] <= 3_600
+    assert http.get("/v1/records/jobs/0/99/job").status_code == 404

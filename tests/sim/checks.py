@@ -17,6 +17,7 @@ from gossipq.types import META_SHARD, topic_id_of
 from sim.history import LOOSE, RIVAL, Copy, History, Pushed
 from sim.job_checks import JOB_CHECKS
 from sim.plans import PLAN_CHECKS
+from sim.results import RESULT_CHECKS
 
 Check = Callable[[History], Iterator[str]]
 
@@ -330,6 +331,7 @@ CHECKS: list[Check] = [
     roster_is_linear,
     *JOB_CHECKS,
     *PLAN_CHECKS,
+    *RESULT_CHECKS,
 ]
 
 

@@ -10,6 +10,7 @@ from gossipq.core.ledger import GroupState
 from gossipq.messages import (
     Ack,
     Acked,
+    AckResults,
     CreateTopic,
     Credit,
     DropTopic,
@@ -27,7 +28,7 @@ from gossipq.messages import (
 )
 from gossipq.peer_messages import ChangeVoters, Transfer
 from gossipq.types import partition_key
-from gossipq.values import GroupOptions, Message, Start, TopicOptions
+from gossipq.values import GroupOptions, JobResult, Message, Range, Start, TopicOptions
 from gossipq.wire import batch as batches
 from sim.history import LOOSE, AckConfirmed, Confirmed, Pushed, Seen, TopicSaid
 
@@ -40,6 +41,7 @@ CREDIT = 12
 RUN = 3  #: records of a key, for a consumer that may have several
 SOON_MS = 100  #: a consumer reports the beginning of longer work
 SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
+RESULT_KEPT_MS = 3_600_000  #: longer than a run
 BATCHES_MAX = 50  #: of one publisher
 LOOSE_SHARE = 0.2  #: of its batches that are followed by one without a confirm
 GAP_SHARE = 0.1  #: of batches, behind which another one comes that must be refused
@@ -430,12 +432,24 @@ class Consumer(Party):
             for failing in (False, True)
         )
         self.world.history.count("done in part")
-        for message, ranges in ((Ack(1, acked), acked), (Nack(1, failed, reason="no luck"), failed)):
+        for message, ranges in ((self.done(acked), acked), (Nack(1, failed, reason="no luck"), failed)):
             if ranges:
                 self.acking[self.ask(message)] = ranges, ranges is acked
 
+    def done(self, ranges: list[Range]) -> Message:
+        """The ack of records, in some runs with their results."""
+        if not self.world.history.keeps_results:
+            return Ack(1, ranges)
+        name = self.name.encode()
+        results = [
+            JobResult(partition, offset, RESULT_KEPT_MS, "text", b"%s-%d" % (name, offset))
+            for partition, first, end in ranges
+            for offset in range(first, end)
+        ]
+        return AckResults(1, ranges, results)
+
     def say_done(self, held: tuple[int, int, int]) -> None:
-        request_id = self.ask(Ack(1, [held]))
+        request_id = self.ask(self.done([held]))
         self.acking[request_id] = [held], True
         self.world.at(PATIENCE_MS, self.ack_again, request_id, held)
 

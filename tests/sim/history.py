@@ -159,6 +159,17 @@ class RosterSaid(NamedTuple):
     rows: tuple[tuple[str, str, str, str], ...]
 
 
+class JobHeard(NamedTuple):
+    """What a leader said of a job."""
+
+    asked_ms: int
+    time_ms: int  #: of the answer, when it was sent
+    partition: int
+    offset: int
+    state: str
+    value: bytes
+
+
 class Copy(NamedTuple):
     """The dump of one full copy at the end: everything in its tables."""
 
@@ -179,6 +190,8 @@ class Copy(NamedTuple):
     dead: dict[tuple[int, str], dict[int, str]]  #: (partition, group) -> offset -> reason
     #: (partition, group) -> offset -> when it was acked, as true time if clocks are right
     acked: dict[tuple[int, str], dict[int, int]]
+    #: (partition, group) -> offset -> result, and when it was stored
+    results: dict[tuple[int, str], dict[int, tuple[bytes, int]]]
     shard: int = 0
     grouped: tuple[int, ...] = ()  #: ids of the topics that the copy's groups belong to
     ids: dict[int, dict[int, bytes]] | None = None  #: partition -> offset -> id, of records with one
@@ -219,6 +232,8 @@ class History:
         self.clock_error_ms = 100
         self.wall_ms = 0  #: leader time at the beginning
         self.plans: list[Plan] = []
+        self.keeps_results = False  #: consumers send a result with each ack
+        self.heard_jobs: list[JobHeard] = []
         self.lent: Counter[str] = Counter()  #: by consumer, the most records that it lent at a time
         self.late_ms = 0  #: the most by which a serving leader's time was late
         self.retention_ms = 0  #: retention of the topic that all parties use

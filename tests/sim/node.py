@@ -19,6 +19,7 @@ from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import decode_ack, runs_of
 from gossipq.core.ledger.exceptions import decode_dead
+from gossipq.core.ledger.results import decode_result
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.raft import Replication
 from gossipq.core.shard import Shard
@@ -27,7 +28,7 @@ from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.turn import Turn
 from gossipq.errors import CorruptLog, StoreError
-from gossipq.messages import Ack, Join, Nack, Publish, Share, Started, Subscribe, Unsubscribe
+from gossipq.messages import Ack, AckResults, Join, Nack, Publish, Share, Started, Subscribe, Unsubscribe
 from gossipq.peer_messages import Appended
 from gossipq.types import META_SHARD, Now, SessionId
 from gossipq.values import Member, Message, Range
@@ -366,9 +367,10 @@ class Node:
             return
         self.sessions[session] = self.world.now - self.boot_at
         self.heard[session] = self.world.now
-        if isinstance(message, Ack | Nack):
+        if isinstance(message, Ack | AckResults | Nack):
             self.world.history.asked += [
-                Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
+                Asked(self.world.now, sender, *row, well=not isinstance(message, Nack))
+                for row in message.ranges
             ]
         self._begun(sender, message)
         if isinstance(message, Started) and shard.serving:
@@ -706,8 +708,9 @@ class Node:
         dict[int, dict[bytes, int]],
         dict[tuple[int, str], dict[int, str]],
         dict[tuple[int, str], dict[int, int]],
+        dict[tuple[int, str], dict[int, tuple[bytes, int]]],
     ]:
-        """Records without an offset, dead letters, and when records were acked."""
+        """Records without an offset, dead letters, when records were acked, and results."""
         disk, ledger, scheduled, dead = (
             self.disks[shard.id],
             shard.ledger,
@@ -732,7 +735,14 @@ class Node:
                 times = acked.setdefault((partition, ledger.groups[group_id].name), {})
                 for at, ack in runs_of(first, decode_ack(raw)):
                     times.update(dict.fromkeys(range(at, ack.end), ack.time_ms - WALL_MS))
-        return scheduled, dead, acked
+        results: dict[tuple[int, str], dict[int, tuple[bytes, int]]] = {}
+        for key, raw in disk.state.scan(b"r", b"s"):
+            partition, offset, _ = records.U64X3.unpack_from(key, 1)
+            if partition in ledger.partitions:
+                result = decode_result(raw)
+                found = results.setdefault((partition, result.group), {})
+                found[offset] = result.value, result.time_ms - WALL_MS
+        return scheduled, dead, acked, results
 
     def _digest(self, shard: Shard) -> str:
         """Of the state that entries made; what each copy sweeps in its own time is left out."""

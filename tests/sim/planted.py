@@ -35,6 +35,7 @@ from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import Producer, Producers
+from gossipq.core.ledger.results import Results
 from gossipq.core.ledger.retention import Sweeper
 from gossipq.core.ledger.schedule import ScheduledRecords
 from gossipq.core.ledger.timetable import Timetable
@@ -45,6 +46,7 @@ from gossipq.core.raft.replica import HardState, Replica
 from gossipq.core.register.roster import Roster
 from gossipq.core.register.topics import TopicRegister
 from gossipq.core.requests import schedules, ticks
+from gossipq.core.requests.jobs import JobRequests
 from gossipq.core.requests.letters import LetterJob
 from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.schedules import ScheduleRequests
@@ -53,8 +55,9 @@ from gossipq.core.storage import log, payloads
 from gossipq.core.storage.log import Entry
 from gossipq.core.storage.payloads import CopySet, ReleaseRow
 from gossipq.errors import StoreError
-from gossipq.messages import Acked
+from gossipq.messages import Acked, AskJob
 from gossipq.types import DELAY, ID_HASH, KEY_HASH, Slice
+from gossipq.values import JobInfo
 from sim import jobs, world
 from sim.clients import SHARDED
 from sim.disk import Disk
@@ -764,6 +767,53 @@ def schedules_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScheduleRequests, "lead", lambda requests: None)
 
 
+def everybody_has_results(patch: pytest.MonkeyPatch) -> None:
+    """In each run, consumers send results with their acks."""
+    patch.setattr(world, "RESULTS_SHARE", 1.0)
+
+
+def results_without_acks(patch: pytest.MonkeyPatch) -> None:
+    """The result of a lost ack is stored."""
+    put = Results._put
+
+    def ack(results: Results, entry: Entry) -> outcomes.Counted:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.AckWithResults)
+        outcome = results._groups.acked(entry, payload.ack)
+        for result in payload.results:
+            put(results, entry, payload.ack, result, 1)
+        return outcome
+
+    patch.setattr(Results, "ack", ack)
+
+
+def acks_without_results(patch: pytest.MonkeyPatch) -> None:
+    """Of the results in an entry, the first one is stored."""
+    acked = Results.ack
+
+    def ack(results: Results, entry: Entry) -> outcomes.Counted:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.AckWithResults)
+        first = payloads.encode(payloads.AckWithResults(payload.ack, payload.results[:1]))
+        return acked(results, msgspec.structs.replace(entry, payload=first))
+
+    patch.setattr(Results, "ack", ack)
+
+
+def ends_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
+    """A leader says that a job has succeeded when its ack comes, before it is stored."""
+    answer = JobRequests._info
+
+    def info(requests: JobRequests, message: AskJob) -> JobInfo:
+        found = answer(requests, message)
+        for acks in requests._explaining._dispatch.settlement._acking.values():
+            for each in acks:
+                for result in each.results:
+                    if (result.partition, result.offset) == (found.ref.partition, found.ref.offset):
+                        return msgspec.structs.replace(found, state="succeeded", value=result.value)
+        return found
+
+    patch.setattr(JobRequests, "_info", info)
+
+
 def idle_members_are_passed_over(patch: pytest.MonkeyPatch) -> None:
     """No member is asked to give records back."""
     patch.setattr(dispatch, "uneven", lambda group, holds, boot_ms: ([], False))
@@ -1018,6 +1068,9 @@ PLANTED: dict[str, Planted] = {
         Planted(ticks_are_early, "P24", under=everybody_plans),
         Planted(removed_schedules_go_on, "P24", under=everybody_plans),
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),
+        Planted(results_without_acks, "P26", under=everybody_has_results),
+        Planted(acks_without_results, "P26", under=everybody_has_results),
+        Planted(ends_before_they_are_stored, "P26", under=everybody_has_results),
         Planted(leaders_confirm_when_they_resign, "P1", under=leaders_are_cut_off),
         Planted(answered_twice_after_a_fault, "P25", under=requests_meet_faults),
         Planted(high_priorities_starve, "I19", modes=("fair",)),

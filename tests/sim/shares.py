@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gossipq import limits
 from gossipq.core.delivery import Delivery, Subscription, prefetch
 from gossipq.core.shard import Shard
-from gossipq.messages import Ack, Nack, Started
+from gossipq.messages import Ack, AckResults, Nack, Started
 from gossipq.types import SessionId
 from gossipq.values import Message
 
@@ -48,8 +48,8 @@ class Shares:
     def heard(self, shard: int, session: SessionId, message: Message, now_ms: int) -> None:
         """A consumer works."""
         has_failed = isinstance(message, Nack) and bool(message.failed or message.dead)
-        if isinstance(message, Ack | Started) or has_failed:
-            assert isinstance(message, Ack | Nack | Started)
+        if isinstance(message, Ack | AckResults | Started) or has_failed:
+            assert isinstance(message, Ack | AckResults | Nack | Started)
             work = self._work[shard, session, message.subscription]
             for partition, first, end in message.ranges:
                 ended = not isinstance(message, Started)

@@ -30,6 +30,7 @@ from sim.history import History
 from sim.jobs import job_parties
 from sim.node import WALL_MS, Node
 from sim.plans import PLANS_SHARE, Planner
+from sim.results import RESULTS_SHARE, Asker
 from sim.rivals import Liar, Rival
 from sim.small import small
 
@@ -160,6 +161,7 @@ class World:
             self.operator = Mover(self)
         else:
             self.operator = Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
+        self.history.keeps_results = Random(f"{seed}/results").random() < RESULTS_SHARE
         pause_ms = self.dice.choice((50, 150, 400))
         parties: list[Party] = [
             self.admin,
@@ -178,6 +180,8 @@ class World:
             parties.append(Liar(self))
         if Random(f"{seed}/plans").random() < PLANS_SHARE:
             parties.append(Planner(self))
+        if self.history.keeps_results:
+            parties.append(Asker(self))
         self.parties = {party.name: party for party in parties}
         if self.steered:
             self.parties |= {"door-a": Doorman(self, "a"), "clone": Clone(self)}

@@ -74,7 +74,7 @@ VERBS_ABOUT = (
     "Every message of the protocol and every value inside one, made of the classes of the code. 'fields' are "
     "in wire order. The type of a field is int, text, bytes, bool, range ([int, int, int]), a list or a map "
     "of these, a tuple in brackets, or the name of a value. Its default is '-' when it is required, else as "
-    "docs/reference/verbs.md writes it. Verbs from 96 on are between nodes."
+    "docs/reference/verbs.md writes it. Verbs from 96 to 127 are between nodes."
 )
 
 
@@ -462,6 +462,13 @@ def samples() -> list[messages.Message]:
         m.ListSchedules(PARTITION, "morning"),
         m.Schedules(
             [v.ScheduleInfo(schedule, 3, [v.Tick(PUBLISH_MS, 510)], [PUBLISH_MS + 60_000])], "nightly"
+        ),
+        m.AckResults(1, [(PARTITION, 510, 511)], [v.JobResult(PARTITION, 510, 3_600_000, "json", b"42")]),
+        m.AskJob(stored, "billing", 20_000),
+        m.Job(
+            v.JobInfo(
+                stored, "billing", "succeeded", "ada was done with it", "ada", PUBLISH_MS, 1, 0, "json", b"42"
+            )
         ),
         m.ListDead(PARTITION, "billing", 10, 50, True),
         m.DeadLetters([letter], 18),

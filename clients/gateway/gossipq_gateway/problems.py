@@ -33,6 +33,7 @@ _STATUS: tuple[tuple[type[GossipqError], int], ...] = (
     (errors.Refused, 422),
     (errors.NotConfirmed, 504),
     (errors.NoReply, 504),
+    (errors.JobFailed, 422),
     (errors.NotLeader, 503),
     (errors.Backpressure, 503),
     (errors.Unreachable, 503),

@@ -19,6 +19,7 @@ from gossipq.errors import (
     ConfigError,
     Forbidden,
     GossipqError,
+    JobFailed,
     LeaseLost,
     NoReply,
     NotConfirmed,
@@ -29,7 +30,7 @@ from gossipq.errors import (
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Subscription, connect
 from gossipq_client.handlers import Handlers, Middleware
-from gossipq_client.operations import DeadLetter, StoredRecord
+from gossipq_client.operations import DeadLetter, Job, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
 from gossipq_client.values import Reject, Retry, TimeLimitExceeded
 
@@ -46,6 +47,8 @@ __all__ = [
     "Forbidden",
     "GossipqError",
     "Handlers",
+    "Job",
+    "JobFailed",
     "LeaseLost",
     "Message",
     "Middleware",

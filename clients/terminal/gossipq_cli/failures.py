@@ -47,6 +47,7 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.OutOfSequence, TIMED_OUT),
     (errors.Refused, REFUSED),
     (errors.NotConfirmed, TIMED_OUT),
+    (errors.NoReply, TIMED_OUT),
     (errors.Backpressure, TIMED_OUT),
     (errors.NoQuorum, TIMED_OUT),
     (errors.Unreachable, UNREACHABLE),
@@ -59,7 +60,7 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?$")
 #: a command in a hint that asks a cluster; `cluster door` works on that cluster's host only
 _ASKS = re.compile(
-    r"\bgossipq (?=(?:check|client|cluster|dlq|group|msg|peek|pub|status|sub|top|topic|user|why)\b)"
+    r"\bgossipq (?=(?:check|client|cluster|dlq|group|job|msg|peek|pub|status|sub|top|topic|user|why)\b)"
     r"(?!cluster door|\w+(?: \w+)* --help)"
 )
 

@@ -13,9 +13,9 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
-from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
+from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch, acks_of
 from gossipq.core.delivery.flows import check_order
-from gossipq.core.delivery.holdings import Waiter
+from gossipq.core.delivery.holdings import EXPIRED, Waiter
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
 from gossipq.core.delivery.routes import check_patterns
@@ -24,6 +24,7 @@ from gossipq.core.delivery.window import Lease, MovingRecords, WaitingRecords
 
 __all__ = [
     "EXCLUSIVE",
+    "EXPIRED",
     "MODES",
     "MOVES",
     "NOTHING",
@@ -41,6 +42,7 @@ __all__ = [
     "Subscription",
     "Waiter",
     "WaitingRecords",
+    "acks_of",
     "alarm_lag",
     "apart",
     "check_order",

@@ -49,7 +49,14 @@ from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_
 from gossipq.values import GroupConfig, Message, Range
 
 NO_LEASE_MS = 0
-MOVES = (log.ACK, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUEUE)
+MOVES = (log.ACK, log.RESULT, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUEUE)
+
+
+def acks_of(entry: Entry) -> payloads.AckRanges:
+    """Return the acks in an entry of kind ACK or RESULT."""
+    if entry.kind == log.RESULT:
+        return msgspec.msgpack.decode(entry.payload, type=payloads.AckWithResults).ack
+    return msgspec.msgpack.decode(entry.payload, type=payloads.AckRanges)
 
 
 class Delivery(NamedTuple):
@@ -460,8 +467,8 @@ class Dispatch:
     def applied(self, entry: Entry) -> None:
         """An entry that moved records of a group is applied: one of MOVES."""
         decode = msgspec.msgpack.decode
-        if entry.kind == log.ACK:
-            ack = decode(entry.payload, type=payloads.AckRanges)
+        if entry.kind in (log.ACK, log.RESULT):
+            ack = acks_of(entry)
             self.settlement.ack_applied((ack.group_id, ack.consumer))
             for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:

@@ -38,7 +38,11 @@ class Outbox:
             if acks.ranges:
                 rows, waiters = failed.pop((group_id, consumer), NONE_FAILED)
                 entry = payloads.AckRanges(group_id, consumer, acks.ranges, rows)
-                index = desk.propose(log.ACK, payloads.encode(entry))
+                if acks.results:
+                    with_results = payloads.AckWithResults(entry, acks.results)
+                    index = desk.propose(log.RESULT, payloads.encode(with_results))
+                else:
+                    index = desk.propose(log.ACK, payloads.encode(entry))
                 self._waits(index, *acks.waiters, *waiters)
             else:
                 for waiter in acks.waiters:

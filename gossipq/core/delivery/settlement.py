@@ -23,7 +23,7 @@ from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Intervals
 from gossipq.errors import BadRequest, Busy
 from gossipq.types import Offset, Origin, PartitionKey, SessionId
-from gossipq.values import Range
+from gossipq.values import JobResult, Range
 
 MOVING_MS = 20  #: pause before a client asks again for a record that an entry is moving
 OVER = -1  #: in place of an attempt number: the record is acked or was removed
@@ -32,10 +32,11 @@ OVER = -1  #: in place of an attempt number: the record is acked or was removed
 class Acks:
     """Ranges that one group and consumer has acked, collected over a turn."""
 
-    __slots__ = ("_found", "_sorted", "ranges", "waiters")
+    __slots__ = ("_found", "_sorted", "ranges", "results", "waiters")
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
+        self.results: list[JobResult] = []  #: of some of these records
         self.waiters: list[Waiter] = []
         self._found: dict[PartitionKey, Intervals] = {}  # intervals of the first `_sorted` ranges
         self._sorted = 0
@@ -163,6 +164,22 @@ class Settlement:
                 acks.add(view.partition, first, end)
                 subscription.acked += end - first
         acks.waiters.append(waiter)
+
+    def ack_with_results(
+        self,
+        subscription: Subscription,
+        ranges: list[Range],
+        results: list[JobResult],
+        origin: Origin,
+        request_id: int,
+    ) -> None:
+        """Ack records as `ack` does. The results of lost records are dropped."""
+        self.ack(subscription, ranges, origin, request_id)
+        acks = self._acks_of(subscription)
+        lost: dict[PartitionKey, Intervals] = {}
+        for partition, first, end in acks.waiters[-1].lost:
+            lost.setdefault(partition, Intervals()).add(first, end)
+        acks.results += [each for each in results if each.offset not in lost.get(each.partition, ())]
 
     def ack_delivered(
         self,

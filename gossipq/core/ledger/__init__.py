@@ -28,12 +28,14 @@ from gossipq.core.ledger.records import (
     Installing,
     Meta,
     PartitionState,
+    ResultRow,
     ScheduledRow,
     ScheduleRow,
     TraceRow,
     VoidRow,
 )
 from gossipq.core.ledger.repeats import stored_by
+from gossipq.core.ledger.results import Results
 from gossipq.core.ledger.retention import Sweeper, purge_plan
 from gossipq.core.ledger.runs import Found, RunRow, Runs
 from gossipq.core.ledger.timetable import ScheduleName
@@ -58,6 +60,8 @@ __all__ = [
     "Published",
     "Regrouped",
     "Released",
+    "ResultRow",
+    "Results",
     "RunRow",
     "Runs",
     "ScheduleName",

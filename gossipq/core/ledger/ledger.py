@@ -33,6 +33,7 @@ from gossipq.core.ledger.records import (
     VoidRow,
 )
 from gossipq.core.ledger.repeats import Repeats
+from gossipq.core.ledger.results import Results
 from gossipq.core.ledger.schedule import ScheduledRecords
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.ledger.timetable import Timetable
@@ -99,6 +100,7 @@ class Ledger:
         self.opened = Opened(columns, self._body)
         self._groups = Groups(self)
         self._partitions = Partitions(self, columns, self._groups)
+        self.results = Results(self.state, self.slices, self.cursors, self.groups, self._groups)
         self.dirty_partitions: set[PartitionKey] = set()  #: whose rows the next flush writes
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self.applied = self.meta.applied  #: entries up to this index are applied
@@ -142,6 +144,8 @@ class Ledger:
             log.REGROUP: self._regroup,
             log.SCHEDULE: self.timetable.change,
             log.TICK: self.timetable.tick,
+            log.RESULT: self.results.ack,
+            log.EXPIRE_RESULTS: self.results.expire,
         }
 
     def _load(self) -> None:

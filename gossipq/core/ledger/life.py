@@ -53,8 +53,8 @@ class LifeChange(NamedTuple):
     kinds: tuple[int, ...]  #: kinds of entries that cause the change
 
 
-_ACK, _DEAD, _VOID = (log.ACK, log.STEP), (log.DEAD,), (log.VOID, log.EDIT)
-_FAIL = (log.FAIL, log.ACK)  #: ACK contains failures of the same consumer
+_ACK, _DEAD, _VOID = (log.ACK, log.STEP, log.RESULT), (log.DEAD,), (log.VOID, log.EDIT)
+_FAIL = (log.FAIL, log.ACK, log.RESULT)  #: the latter two contain failures of the same consumer
 
 CHANGES: dict[tuple[str, str], LifeChange] = {
     (OPEN, HAND_OUT): LifeChange(OPEN, (log.LEASE,)),

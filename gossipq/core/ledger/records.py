@@ -33,6 +33,9 @@
     "K"                               ClockRow: this copy's own, not replicated
     "s" partition name                ScheduleRow: a schedule and its last ticks
     "l" partition name                the batch of a schedule's record
+    "r" partition offset group id     ResultRow: what a handler returned
+    "y" end, partition offset group id  the same by the end of its time
+    "c" partition index record        offset of a record with a result that was scheduled before
     "D" partition                     a partition that is gone and still being swept
     "d" partition group id            a group that is gone there and still being swept
     "g" topic id, step, time          GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
@@ -128,6 +131,20 @@ def lane_key(partition: PartitionKey, group_id: int, lane: bytes, first: Offset)
 
 def ack_key(partition: PartitionKey, group_id: int, first: Offset) -> bytes:
     return b"A" + U64X3.pack(partition, group_id, first)
+
+
+class ResultRow(msgspec.Struct, array_like=True, frozen=True):
+    """The result of a record in a group."""
+
+    group: str
+    consumer: str
+    time_ms: int  #: leader time of the ack
+    end_ms: int  #: leader time at which the result goes
+    attempt: int
+    kind: str
+    value: bytes
+    index: Index = 0  #: the entry of a record that was scheduled; 0 = it was not
+    record: int = 0
 
 
 class ScheduleRow(msgspec.Struct, array_like=True):

@@ -294,7 +294,7 @@ class Sweeper:
         return self._rest(
             (
                 *(b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"i", b"I", b"J", b"j", b"Z", b"F", b"R", b"v"),
-                *(b"s", b"l"),
+                *(b"s", b"l", b"r", b"c"),
             ),
             row_key,
             (partition,),

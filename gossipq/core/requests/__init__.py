@@ -13,6 +13,7 @@ from gossipq.core.requests.consume import ConsumeRequests
 from gossipq.core.requests.counts import Shown, stats, subscriptions
 from gossipq.core.requests.explain import ExplainRequests
 from gossipq.core.requests.idle import IdleGroups
+from gossipq.core.requests.jobs import JobRequests
 from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.schedules import ScheduleRequests
@@ -26,6 +27,7 @@ __all__ = [
     "ConsumeRequests",
     "ExplainRequests",
     "IdleGroups",
+    "JobRequests",
     "MendRequests",
     "PublishRequests",
     "RaisedAlarms",

@@ -38,11 +38,15 @@ from gossipq.limits import (
     NAME_BYTES_MAX,
     PARKED_HARD_MAX,
     RANGES_MAX,
+    RESULT_BYTES_MAX,
+    RESULT_KEPT_MS_MAX,
+    RESULT_KIND_BYTES_MAX,
 )
 from gossipq.messages import (
     Ack,
     AckDelivered,
     Acked,
+    AckResults,
     Credit,
     Extend,
     Nack,
@@ -96,6 +100,7 @@ class ConsumeRequests:
             Recall: self._recall,
             Ack: self._ack,
             AckDelivered: self._ack_delivered,
+            AckResults: self._ack_results,
             Nack: self._nack,
             Extend: self._extend,
             Started: self._started,
@@ -390,6 +395,25 @@ class ConsumeRequests:
         deliveries = list(dict(sorted(message.deliveries)).items())
         self._dispatch.settlement.ack_delivered(
             view, request.sender.consumer, deliveries, request.origin, request.request_id
+        )
+
+    def _ack_results(self, request: Request) -> None:
+        message: AckResults = request.message
+        subscription = self.subscription(request.sender, message.subscription)
+        if not subscription.ack:
+            raise BadRequest("the records of this subscription are acked before they are sent")
+        if not 0 < len(message.results) <= MOVED_RANGES_MAX:
+            raise BadRequest(f"{len(message.results)} results", hint=f"1 to {MOVED_RANGES_MAX} are allowed")
+        _bounded(message.ranges, MOVED_RANGES_MAX)
+        for result in message.results:
+            within("keep_ms", result.keep_ms, 1, RESULT_KEPT_MS_MAX)
+            within("bytes of a result", len(result.value), 0, RESULT_BYTES_MAX)
+            within("bytes of a kind", len(result.kind.encode()), 0, RESULT_KIND_BYTES_MAX)
+            within("offset", result.offset, 0, NUMBER_MAX - 1)
+        if subscription.auto:
+            self._dispatch.settle(subscription, message.ranges)
+        self._dispatch.settlement.ack_with_results(
+            subscription, message.ranges, message.results, request.origin, request.request_id
         )
 
     def _nack(self, request: Request) -> None:

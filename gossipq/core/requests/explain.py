@@ -193,22 +193,34 @@ class ExplainRequests:
         return Standing("", "voided", because, time_ms=void.time_ms)
 
     def _placed(self, named: Named, group_name: str) -> tuple[list[Standing], list[str]]:
-        ledger, partition, offset = self._ledger, named.partition, named.offset
-        if ledger.is_void(partition, offset):
+        if self._ledger.is_void(named.partition, named.offset):
             return self._void_standings(named), []
+        return self.standings(named, group_name), self._policies(named, self._group_ids(named, group_name))
+
+    def _group_ids(self, named: Named, group_name: str) -> list[int]:
+        """Return the group with this name, or all groups of the partition. Raises BadRequest."""
+        ledger, partition = self._ledger, named.partition
         group_ids = list(ledger.cursors.get(partition, {}))
-        if group_name:
-            group = ledger.group(topic_id_of(partition), group_name)
-            if group is None or group.id not in group_ids:
-                raise ledger.no_cursor(partition, group_name)
-            group_ids = [group.id]
-        standings = [self._known(named, group_id) for group_id in group_ids]
-        lines = self._policies(named, group_ids)
+        if not group_name:
+            return group_ids
+        group = ledger.group(topic_id_of(partition), group_name)
+        if group is None or group.id not in group_ids:
+            raise ledger.no_cursor(partition, group_name)
+        return [group.id]
+
+    def standings(self, named: Named, group_name: str) -> list[Standing]:
+        """Return the state of a record for a group, or for each group. Raises BadRequest."""
+        ledger, partition, offset = self._ledger, named.partition, named.offset
+        if offset < 0:
+            return [self._unplaced(named)]
+        if ledger.is_void(partition, offset):
+            return self._void_standings(named)
+        standings = [self._known(named, group_id) for group_id in self._group_ids(named, group_name)]
         if not standings:
             state = "removed" if offset < ledger.partitions[partition].first else "ready"
             because = says(life.REMOVED) if state == "removed" else "no group reads this partition yet"
             standings = [Standing("", state, because)]
-        return standings, lines
+        return standings
 
     def _void_standings(self, named: Named) -> list[Standing]:
         """Explains a void record; some groups may have finished it before."""
@@ -292,6 +304,11 @@ class ExplainRequests:
         tried = 0 if state is None or isinstance(state, MovingRecords) else state.tries
         expiry_ms = expiry_times(self._ledger, view, place, 1, tried)[0]
         return expiry_ms - self._desk.leader_ms if expiry_ms else None
+
+    def view_of(self, partition: PartitionKey, group_name: str) -> PartitionView | None:
+        """Return what dispatch knows of a partition for the group with this name."""
+        group = self._ledger.group(topic_id_of(partition), group_name)
+        return None if group is None else self._view(group.id, partition)
 
     def _view(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
         group = self._dispatch.groups.get(group_id)

@@ -40,6 +40,7 @@ MEMBER, INSTALLED, OPTIONS = 22, 23, 24
 ROLLUP, REGROUP = 40, 41
 ACCESS = 42
 SCHEDULE, TICK = 43, 44
+RESULT, EXPIRE_RESULTS = 50, 51
 VERSION = 2  #: highest payload version that this code writes and reads, for every kind
 #: kinds written as version 2: they contain ranges, and ACK contains failures
 SINCE_2 = (LEASE, ACK, FAIL)

@@ -13,7 +13,17 @@ import msgspec
 
 from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId
-from gossipq.values import AccessChange, GroupConfig, Member, Range, Ref, Schedule, Start, TopicInfo
+from gossipq.values import (
+    AccessChange,
+    GroupConfig,
+    JobResult,
+    Member,
+    Range,
+    Ref,
+    Schedule,
+    Start,
+    TopicInfo,
+)
 
 
 class CopySet(msgspec.Struct, array_like=True, frozen=True):
@@ -296,3 +306,17 @@ class TickDone(msgspec.Struct, array_like=True, frozen=True):
     tick_ms: int
     publish: bytes = b""
     beside: bool = False
+
+
+class AckWithResults(msgspec.Struct, array_like=True, frozen=True):
+    """An ACK, with the results of some of its records: both or neither."""
+
+    ack: AckRanges
+    results: list[JobResult]
+
+
+class ExpireResults(msgspec.Struct, array_like=True, frozen=True):
+    """Delete results whose time is over at `before_ms`, leader time, the oldest first."""
+
+    before_ms: int
+    count_max: int

@@ -1,10 +1,14 @@
 """Operations on topics, groups, single records and dead letters, for operators."""
 
+from contextlib import suppress
 from typing import Any
 
+from gossipq import limits
+from gossipq.errors import JobFailed, NoReply
 from gossipq.types import partition_of
 from gossipq.values import TopicInfo
 from gossipq_client.api.aio import RecordHandle
+from gossipq_client.values import inputs
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import Call
 from gossipq_ops.sums import GroupSum, group_sums
@@ -161,9 +165,27 @@ async def why(call: Call) -> shapes.Why:
     """
     found = await _record(call).why(group=call.query.group)
     return shapes.Why(
-        ref="/".join(call.path[name] for name in ("topic", "partition", "place")),
+        ref=_ref(call),
         standings=[_stand(each, group=each.group) for each in found.standings],
     )
+
+
+async def job(call: Call) -> shapes.Job:
+    """Return the state of a record as a job, and its result."""
+    return plain.job(await call.caller.mq.job(_ref(call), group=call.query.group))
+
+
+async def result(call: Call) -> shapes.Job:
+    """Wait until a job has ended, and return its state and result."""
+    mq, ref, group = call.caller.mq, _ref(call), call.query.group
+    wait_s = inputs.duration_ms(call.query.wait, "wait", 0, limits.JOB_WAIT_MS_MAX) / 1_000
+    with suppress(JobFailed, NoReply):  # the state tells
+        await mq.result(ref, timeout=wait_s, group=group)
+    return plain.job(await mq.job(ref, group=group))
+
+
+def _ref(call: Call) -> str:
+    return "/".join(call.path[name] for name in ("topic", "partition", "place"))
 
 
 async def trace(call: Call) -> shapes.Steps:

@@ -10,10 +10,10 @@ import msgspec
 
 from gossipq.errors import BadRequest
 from gossipq.types import HEADERS, IDS, KEYS
-from gossipq_client import DeadLetter, Receipt, StoredRecord
+from gossipq_client import DeadLetter, Job, Receipt, StoredRecord
 from gossipq_client.aio import Message
 from gossipq_client.session import Stretch
-from gossipq_client.values import GIVEN_BACK, payloads
+from gossipq_client.values import GIVEN_BACK, payloads, results
 from gossipq_gateway.v1 import shapes
 
 _text_of = msgspec.json.Decoder(str).decode
@@ -110,6 +110,29 @@ def options_of(shape: msgspec.Struct, *without: str) -> dict[str, Any]:
         for name in shape.__struct_fields__
         if name not in without and (value := getattr(shape, name)) not in (None, "")
     }
+
+
+def job(found: Job) -> shapes.Job:
+    shape = shapes.Job(
+        ref=found.ref,
+        state=found.state,
+        because=found.because,
+        group=found.group,
+        consumer=found.consumer,
+        time=0.0 if found.time is None else found.time.timestamp(),
+        attempt=found.attempt,
+        failures=found.failures,
+        error=found.error,
+        traceback=found.traceback,
+        kept=found.kept,
+    )
+    if found.kind == results.BYTES:
+        shape.result_base64 = b64encode(found.value).decode()
+    elif found.kind == results.JSON:
+        shape.result = msgspec.Raw(found.value)
+    elif found.kept:
+        shape.result = found.result()
+    return shape
 
 
 def stored(receipt: Receipt) -> shapes.Stored:

@@ -221,6 +221,9 @@ async def ack(call: Call) -> Any:
     again = sum(map(caller.leases.was_acked, dict.fromkeys(call.body.leases)))
     found, lost, why = _in_hand(call)
     lost = [token for token in lost if not caller.leases.was_acked(token)]
+    if call.body.result is not None:
+        for lease in found:
+            lease.record.ack_soon(call.body.result)
     acked, late = await caller.ack(found)
     lost += [lease.token for lease in found if lease not in acked]
     call.counters.acked(len(acked))

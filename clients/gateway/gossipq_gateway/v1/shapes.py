@@ -60,6 +60,7 @@ class Record(Slim, kw_only=True):
     level: Level | None = None
     flow: str | None = None
     priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
+    keep_result: Duration | None = None
 
 
 class Records(Shape, kw_only=True):
@@ -83,6 +84,7 @@ class Publish(Shape, kw_only=True):
     level: Level | None = None
     flow: str | None = None
     priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
+    keep_result: Duration | None = None
 
 
 class Stored(Shape, kw_only=True, omit_defaults=False):
@@ -164,6 +166,14 @@ class Settle(Shape, kw_only=True):
     """Leases of processed records: `leases` are tokens of this caller."""
 
     leases: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+
+
+class Ack(Settle, kw_only=True):
+    """Leases of processed records. `result` is text or other JSON, of each record whose publisher asked for
+    it by `keep_result`.
+    """
+
+    result: Any = None
 
 
 class Nack(Settle, kw_only=True):
@@ -349,6 +359,35 @@ class Steps(Shape, kw_only=True, omit_defaults=False):
 
 class OfGroup(Shape, kw_only=True):
     group: str = ""
+
+
+class Wait(Shape, kw_only=True):
+    """`wait`: the answer comes when the job has ended, or after this time."""
+
+    group: str = ""
+    wait: Duration = 30.0
+
+
+class Job(Shape, kw_only=True):
+    """A record as a job. `state` is "scheduled", "waiting", "running" or "retrying"; when it has ended,
+    "succeeded", "failed", "cancelled" or "expired". `time` is since when it runs, when it is due, or when it
+    ended. `kept` are the seconds for which the result is still kept. `result` is text or other JSON;
+    `result_base64` has bytes.
+    """
+
+    ref: str
+    state: str
+    because: str
+    group: str = ""
+    consumer: str = ""
+    time: float = 0.0
+    attempt: int = 0
+    failures: int = 0
+    error: str = ""
+    traceback: str = ""
+    kept: float = 0.0
+    result: Any = UNSET
+    result_base64: Base64 | UnsetType = UNSET
 
 
 class Edit(Shape, kw_only=True):

@@ -53,7 +53,7 @@ OPERATIONS: tuple[Operation, ...] = (
         kinds=_KINDS,
     ),
     _op("POST", f"{_GROUP}/fetch", "fetch", records.fetch, None, shapes.Fetch, shapes.Deliveries),
-    _op("POST", "/v1/ack", "ack", records.ack, None, shapes.Settle, shapes.Settled),
+    _op("POST", "/v1/ack", "ack", records.ack, None, shapes.Ack, shapes.Settled),
     _op("POST", "/v1/nack", "nack", records.nack, None, shapes.Nack, shapes.Settled),
     _op("POST", "/v1/reject", "reject", records.reject, None, shapes.Reject, shapes.Settled),
     _op("POST", "/v1/extend", "extend", records.extend, None, shapes.Extend, shapes.Settled),
@@ -63,6 +63,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _op("GET", _RECORD, "show", operators.show, None, None, shapes.Delivery),
     _op("PATCH", _RECORD, "edit", operators.edit, None, shapes.Edit, shapes.Stored),
     _op("GET", f"{_RECORD}/why", "why", operators.why, shapes.OfGroup, None, shapes.Why),
+    _op("GET", f"{_RECORD}/job", "job", operators.job, shapes.OfGroup, None, shapes.Job),
+    _op("GET", f"{_RECORD}/result", "result", operators.result, shapes.Wait, None, shapes.Job),
     _op("GET", f"{_RECORD}/trace", "trace", operators.trace, shapes.OfGroup, None, shapes.Steps),
     _op("POST", f"{_RECORD}/cancel", "cancel", operators.cancel, None, shapes.Reason, shapes.Moved),
     _op(

@@ -2,6 +2,7 @@
 call they wait for. Pure.
 """
 
+from gossipq_client.operations.jobs import Job, Jobs, ends_s, wait_ms_of
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Ranges, Result, Talk, go_on
 from gossipq_client.operations.schedules import (
@@ -22,6 +23,8 @@ __all__ = [
     "Delivery",
     "GroupRules",
     "GroupStand",
+    "Job",
+    "Jobs",
     "Operating",
     "Place",
     "Planning",
@@ -36,8 +39,10 @@ __all__ = [
     "StoredRecord",
     "Talk",
     "Tick",
+    "ends_s",
     "go_on",
     "group_rules",
     "record_of",
     "schedule_of",
+    "wait_ms_of",
 ]

@@ -205,7 +205,7 @@ class Asking:
             raise refs.is_virtual(topics[0])
         return topics[0]
 
-    def _of_record(
+    def of_record(
         self,
         asked: Address,
         make: Callable[[Ref], Message],
@@ -269,7 +269,7 @@ class Asking:
     # --- explain
 
     def why(self, asked: Address, group: str) -> Talk[Explained]:
-        found = yield from self._of_record(asked, lambda ref: Why(ref, group), Explained)
+        found = yield from self.of_record(asked, lambda ref: Why(ref, group), Explained)
         return found.call.answer(Explained)
 
     def why_group(self, topic: str, group: str) -> Talk[list[GroupStand]]:
@@ -279,11 +279,11 @@ class Asking:
         return group_stands(rows)
 
     def trace(self, asked: Address, group: str) -> Talk[list[TraceEvent]]:
-        found = yield from self._of_record(asked, lambda ref: Trace(ref, group), Traced)
+        found = yield from self.of_record(asked, lambda ref: Trace(ref, group), Traced)
         return found.call.answer(Traced).steps
 
     def show(self, asked: Address) -> Talk[StoredRecord]:
-        found = yield from self._of_record(asked, Show, Shown)
+        found = yield from self.of_record(asked, Show, Shown)
         shown = found.call.answer(Shown)
         return stored_record(found.info.name, shown.ref, shown.time_ms, Opened(found.call.frames[0]))
 
@@ -300,14 +300,14 @@ class Asking:
         return (yield from self._mend(asked, lambda ref: Requeue(ref, group)))
 
     def _mend(self, asked: Address, make: Callable[[Ref], Message]) -> Talk[str]:
-        found = yield from self._of_record(asked, make, Done)
+        found = yield from self.of_record(asked, make, Done)
         return found.ref(found.call.answer(Done).ref, asked)
 
     def edit(self, asked: Address, value: bytes | None, headers: bytes | None) -> Talk[Receipt]:
         """The record keeps its key, route and policy, but not its id, which
         belongs to the old record.
         """
-        found = yield from self._of_record(asked, Show, Shown)
+        found = yield from self.of_record(asked, Show, Shown)
         shown, opened = found.call.answer(Shown), Opened(found.call.frames[0])
         key, kept = opened.key(0), opened.header_bytes(0) if headers is None else headers
         columns = {bit: column for bit in KEPT_BY_EDIT if (column := opened.batch.fixed(bit)) is not None}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gossipq.errors import BadRequest, GossipqError
 from gossipq.types import Offset, PartitionKey, ShardId, partition_key
-from gossipq.values import GroupOptions, Range, Start, TopicInfo
+from gossipq.values import GroupOptions, JobResult, Range, Start, TopicInfo
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.held import Held, Piece
 from gossipq_client.session.pace import Pace
@@ -201,6 +201,7 @@ class Part:
         "recalling",
         "refused",
         "request_id",
+        "results",
         "retry_at_ms",
         "shard",
         "share_records",
@@ -236,6 +237,7 @@ class Part:
         #: unanswered; the answer decides
         self.aside: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acks that were not sent yet: [partition, first, end]
+        self.results: list[JobResult] = []  #: of acks that were not sent yet
         self.nacks: dict[Outcome, Call] = {}  #: failures that were not sent yet
         self.in_hand: list[Range] = []  #: records that user code had at the last look
         self.told: list[Range] = []  #: those of them that were reported to the leader

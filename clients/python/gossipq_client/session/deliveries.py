@@ -8,10 +8,10 @@ from functools import partial
 
 from gossipq import limits
 from gossipq.errors import BadBatch, GossipqError, NoSubscription
-from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Unsubscribe
+from gossipq.messages import Ack, Acked, AckResults, AtEnd, Deliver, Nack, Recall, Unsubscribe
 from gossipq.texts import many
 from gossipq.types import Offset, partition_of, topic_id_of
-from gossipq.values import Delivered, Message, Range
+from gossipq.values import Delivered, JobResult, Message, Range
 from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
@@ -26,6 +26,7 @@ from gossipq_client.values import GIVEN_BACK, failed
 FETCHES_AHEAD = 32
 #: with more parts than this, time is checked rarely, so that an exchange costs only what it brings
 MANY = 256
+RESULTS_BYTES = 256 * limits.KIB  #: results in one request, about
 LOOKED_AT_PER_MS = 16
 HOARD = 4  #: the largest surplus to keep from other consumers, as a multiple of the credit
 
@@ -378,10 +379,14 @@ class Consuming(Settling):
             fresh, self.fresh = self.fresh, fresh
         for part in fresh:
             ranges = merge([(partition, first, end) for partition, first, end in part.fresh])
+            if part.results:
+                ranges = self._send_results(part, ranges)
             for at in range(0, len(ranges), limits.RANGES_MAX):
                 some = ranges[at : at + limits.RANGES_MAX]
                 self._calls.ask(Ack(part.number, some), part.shard, partial(self._acked, part, some))
             part.fresh = []  # after it, since a repeated ack is harmless
+            if part.results:
+                part.results = []
             for call in part.nacks.values():
                 self._calls.send(call)
             part.nacks = {}
@@ -397,6 +402,28 @@ class Consuming(Settling):
         for part in [*fresh, *due]:
             if part.subscription.closing:
                 self._leave(part)
+
+    def _send_results(self, part: Part, ranges: list[Range]) -> list[Range]:
+        """Ack the records of `ranges` that have a result. Return the others."""
+        spans, some, size_bytes, sent = Spans(ranges), list[JobResult](), 0, list[Range]()
+        for result in part.results:
+            place = result.partition, result.offset, result.offset + 1
+            if not spans.reaching(*place):
+                continue  # the ack of this record was interrupted, or sent before
+            if len(some) == limits.MOVED_RANGES_MAX or size_bytes > RESULTS_BYTES:
+                self._ack_results(part, some)
+                some, size_bytes = [], 0
+            some.append(result)
+            size_bytes += len(result.value)
+            sent.append(place)
+        if some:
+            self._ack_results(part, some)
+        return _without(ranges, merge(sent))
+
+    def _ack_results(self, part: Part, results: list[JobResult]) -> None:
+        ranges = merge([(each.partition, each.offset, each.offset + 1) for each in results])
+        message = AckResults(part.number, ranges, results)
+        self._calls.ask(message, part.shard, partial(self._acked, part, ranges))
 
     def _acked(self, part: Part, ranges: list[Range], call: Call) -> None:
         if call.error is not None:

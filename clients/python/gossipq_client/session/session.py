@@ -24,6 +24,7 @@ from gossipq.errors import (
 )
 from gossipq.messages import (
     Ack,
+    AckResults,
     AtEnd,
     Confirm,
     Deliver,
@@ -410,7 +411,7 @@ class Session:
     @property
     def owes(self) -> bool:
         """Whether publishes have no confirm yet, or acks are not stored."""
-        waiting = any(isinstance(message, Ack | Nack) for message in self.calls.unanswered())
+        waiting = any(isinstance(message, Ack | AckResults | Nack) for message in self.calls.unanswered())
         return waiting or not self.publishing.idle or bool(self.consuming.ack_due_ms)
 
     @property

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from gossipq.errors import GossipqError, LeaseLost
 from gossipq.limits import MOVED_RANGES_MAX
-from gossipq.messages import Ack, Acked, Extend, Nack, Started
+from gossipq.messages import Ack, Acked, AckResults, Extend, Nack, Started
 from gossipq.texts import many
 from gossipq.types import Offset, PartitionKey, partition_of, topic_id_of
-from gossipq.values import Range
+from gossipq.values import JobResult, Range
 from gossipq_client.session.calls import Call
 from gossipq_client.session.credit import Part
 from gossipq_client.session.held import Held, Ranges, merge, subtract
@@ -79,6 +79,12 @@ class Settling(Subscribing):
         if not held.left:
             part.outstanding.pop(held, None)
 
+    def ack_with(self, held: Held, result: JobResult) -> None:
+        """Ack a record, and send what its handler returned with the ack."""
+        if held.part.subscription.leased:
+            held.part.results.append(result)
+            self.ack(held, result.offset, result.offset + 1)
+
     def _known(self, part: Part) -> Known:
         """Records of a part that a delivery may repeat: those here, and those whose ack or nack the
         leader did not know when it sent them again.
@@ -106,7 +112,7 @@ class Settling(Subscribing):
         failure of many records may be stored piece by piece, and a record may come again before the
         last piece: a real new delivery is given back.
         """
-        assert isinstance(call.message, Ack | Nack)
+        assert isinstance(call.message, Ack | AckResults | Nack)
         refused = call.reply.lost if isinstance(call.reply, Acked) else call.message.ranges
         asked, refusals = Spans(call.message.ranges), Spans(refused)
         untold, back = Spans(self._untold(part)), list[Range]()

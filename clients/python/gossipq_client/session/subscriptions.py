@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from gossipq import limits
 from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
-from gossipq.messages import Ack, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
+from gossipq.messages import Ack, AckResults, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
 from gossipq.types import Offset, PartitionKey, topic_id_of
 from gossipq.values import Range, Start, TopicInfo
 from gossipq_client.session.calls import RETRY_MS, Call, Calls
@@ -143,10 +143,12 @@ class Subscribing:
         fresh = [(partition, first, end) for partition, first, end in part.fresh]
         return merge([*here, *settled, *fresh])[: limits.RANGES_MAX]  # the rest is redelivered
 
-    def _unanswered(self, part: Part) -> list[Ack | Nack]:
+    def _unanswered(self, part: Part) -> list[Ack | AckResults | Nack]:
         messages = self._calls.unanswered()
         return [
-            each for each in messages if isinstance(each, Ack | Nack) and each.subscription == part.number
+            each
+            for each in messages
+            if isinstance(each, Ack | AckResults | Nack) and each.subscription == part.number
         ]
 
     def _subscribe(self, part: Part, holding: list[Range] | None = None) -> None:

@@ -2,7 +2,7 @@
 policies, names of records. Pure.
 """
 
-from gossipq_client.values import inputs, outcomes, payloads, refs
+from gossipq_client.values import inputs, outcomes, payloads, refs, results
 from gossipq_client.values.credentials import (
     NO_CREDENTIALS,
     Credentials,
@@ -95,6 +95,7 @@ __all__ = [
     "payloads",
     "publish_options",
     "refs",
+    "results",
     "series",
     "spooled",
     "start_of",

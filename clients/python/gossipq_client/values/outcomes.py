@@ -5,6 +5,7 @@ from typing import NamedTuple
 from gossipq import limits
 from gossipq_client.values import inputs
 
+FRAMES_SHOWN = 5  #: of a traceback, the innermost ones
 BACKOFF = -1  #: use the policy's pause before the next attempt
 
 
@@ -80,6 +81,18 @@ def of(error: BaseException) -> Outcome:
             return Outcome(True, BACKOFF, shortened(f"{type(error).__name__}: {error}"))
         case _:
             return GIVEN_BACK
+
+
+def traced(outcome: Outcome, error: BaseException) -> Outcome:
+    """Return the same outcome, with a short traceback behind the reason."""
+    if isinstance(error, Retry | Reject) or not isinstance(error, Exception):
+        return outcome
+    lines, at = list[str](), error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        lines.append(f"  {code.co_filename}:{at.tb_lineno} in {code.co_name}")
+        at = at.tb_next
+    return outcome._replace(reason=shortened("\n".join([outcome.reason, *lines[-FRAMES_SHOWN:]])))
 
 
 def shortened(text: str) -> str:

@@ -25,6 +25,7 @@ from gossipq.types import (
 from gossipq.wire.batch import Batch, id_column
 from gossipq.wire.checksum import crc32
 from gossipq_client.values import inputs
+from gossipq_client.values.results import with_keep
 
 Clock = Callable[[], Now]
 BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
@@ -52,6 +53,7 @@ class Common(TypedDict, total=False):
     flow: whose record it is, such as a customer: up to 64 bytes of text. A group of order "fair" serves flows
     in turn
     priority: 0 to 9, default 5. A group of order "priority" or "fair" delivers the higher one first
+    keep_result: how long the broker keeps what the handler returns, for `result`
     """
 
     key: inputs.Value | None
@@ -68,6 +70,7 @@ class Common(TypedDict, total=False):
     backoff: inputs.Duration | None
     flow: str | None
     priority: int | None
+    keep_result: inputs.Duration | None
 
 
 class PublishOptions(Common, total=False):
@@ -210,6 +213,7 @@ def publish_options(
     backoff: inputs.Duration | None = None,
     flow: str | None = None,
     priority: int | None = None,
+    keep_result: inputs.Duration | None = None,
 ) -> Options:
     """Raises BadRequest."""
     terms = None
@@ -220,7 +224,7 @@ def publish_options(
         terms = Terms(_due_ms(now, delay, at), *policy, name, inputs.flow_bytes(flow), _priority(priority))
     return Options(
         None if key is None else inputs.key_bytes(key),
-        inputs.header_bytes(headers),
+        inputs.header_bytes(headers) if keep_result is None else with_keep(headers, keep_result),
         inputs.route_bytes(route),
         inputs.level_of(level),
         None if terms == NOTHING else terms,
@@ -252,6 +256,7 @@ def list_options(
     flows: Sequence[str | None] | None = None,
     priority: int | None = None,
     priorities: Sequence[int | None] | None = None,
+    keep_result: inputs.Duration | None = None,
 ) -> Many:
     """For `count` records. Raises BadRequest."""
     policy = _policy(ttl, lease, attempts_max, backoff)
@@ -268,7 +273,7 @@ def list_options(
         terms = list(map(Terms, *given))
     return Many(
         inputs.keys_of(None if key is None else inputs.key_bytes(key), keys, count),
-        inputs.header_bytes(headers),
+        inputs.header_bytes(headers) if keep_result is None else with_keep(headers, keep_result),
         inputs.route_bytes(route),
         inputs.level_of(level),
         None if terms == NOTHING else terms,

@@ -159,6 +159,7 @@ class Tally:
     type=click.IntRange(0, limits.PRIORITY_MAX),
     help=f"priority, 0 to {limits.PRIORITY_MAX}: the higher one comes first. Default: {limits.PRIORITY}",
 )
+@click.option("--keep-result", type=Duration(), help="how long its result is kept: `gossipq job wait REF`")
 @pass_choices
 def command(
     choices: Choices,

@@ -9,6 +9,8 @@ from typing import Any, Self, Unpack, cast
 
 from gossipq import limits
 from gossipq.errors import BadRequest, ClientClosed, LeaseLost, NotConfirmed
+from gossipq.types import HEADERS
+from gossipq.values import JobResult
 from gossipq.values import Message as Request
 from gossipq_client.api.aio.driver import PendingReceipt, started
 from gossipq_client.api.aio.producer import Producers
@@ -41,6 +43,7 @@ from gossipq_client.values import (
     inputs,
     outcomes,
     publish_options,
+    results,
 )
 
 LOOK_S = 0.5  #: time between two looks of a fetch at which nodes answer
@@ -55,27 +58,37 @@ class Message(Record, eq=False):
     _client: "Consumers"
     _settled: bool = False
 
-    async def ack(self, timeout: inputs.Timeout = UNSET) -> None:
+    async def ack(self, timeout: inputs.Timeout = UNSET, *, result: Any = None) -> None:
         """Ack the message and wait until the ack is stored.
 
+        `result` is kept if the publisher asked for it by `keep_result`.
+
         `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises NotConfirmed
-        when that is over (the ack may be stored), LeaseLost if another consumer has the record, and
-        ClientClosed.
+        when that is over (the ack may be stored), LeaseLost if another consumer has the record, ClientClosed,
+        and what `ack_soon` raises.
         """
+        if result is not None:
+            self.ack_soon(result)
         await self._client.ack(self, timeout=timeout)
 
-    def ack_soon(self) -> None:
+    def ack_soon(self, result: Any = None) -> None:
         """Ack the message without waiting, as leaving its `with` block does. The ack is sent within
-        milliseconds, together with others; `flush` waits until it is stored.
+        milliseconds, together with others; `flush` waits until it is stored. `result` as in `ack`.
 
-        Raises LeaseLost if another consumer is known to have the record now, or ClientClosed.
+        Raises BadRequest for a result that JSON cannot express, or that is too large. Raises LeaseLost if
+        another consumer is known to have the record now, or ClientClosed.
         """
         if self._settled:
             return
         if self._held.lost:
             self._settled = True
             self._require_lease()
-        self._client._ack_one(self)
+        has_headers = self._held.batch.info.columns & HEADERS
+        if has_headers and (keep_ms := results.keep_ms_of(self.header_bytes)):
+            kept = JobResult(self._held.partition, self.offset, keep_ms, *results.encoded(result))
+            self._client._ack_with(self._held, kept)
+        else:
+            self._client._ack_one(self)
         self._settled = True  # last, so that an interrupted ack can be repeated
 
     async def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
@@ -174,11 +187,19 @@ class Message(Record, eq=False):
             elif (
                 not self._settled
             ):  # as in `ack_soon`; inlined because it runs for each of very many messages
-                self._client._ack_one(self)
+                if self._held.batch.info.columns & HEADERS and results.keep_ms_of(self.header_bytes):
+                    self.ack_soon()
+                else:
+                    self._client._ack_one(self)
                 self._settled = True
             return False
-        self.settle(outcomes.of(error))
+        self.settle(self._outcome(error))
         return isinstance(error, Retry | Reject | LeaseLost)
+
+    def _outcome(self, error: BaseException) -> Outcome:
+        """Return the outcome for an exception. If the result is kept, the error has a traceback."""
+        outcome = outcomes.of(error)
+        return outcomes.traced(outcome, error) if results.keep_ms_of(self.header_bytes) else outcome
 
     def _ack_late(self) -> None:
         try:
@@ -626,6 +647,11 @@ class Consumers(Producers):
         if subscription.error is not None:
             raise subscription.error
         return bool(subscription.ready) and not subscription.over
+
+    def _ack_with(self, held: Held, result: JobResult) -> None:
+        """Ack a record with the result of its handler; it is sent within milliseconds."""
+        self._do(lambda: self._engine.session.consuming.ack_with(held, result))
+        self._soon()
 
     def _nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
         """Gives records back with an outcome. Most outcomes are sent within

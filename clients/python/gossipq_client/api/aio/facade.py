@@ -13,6 +13,7 @@ from gossipq_client import columns
 from gossipq_client.api.aio.admin import Admin
 from gossipq_client.api.aio.consumer import Consumers, Message
 from gossipq_client.api.aio.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
+from gossipq_client.api.aio.jobs import JobQuestions
 from gossipq_client.api.aio.operator import Operator
 from gossipq_client.api.aio.reader import Reader
 from gossipq_client.api.aio.requester import Requester
@@ -21,8 +22,8 @@ from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.handlers import Function, Handlers, Limits, RunEnd, shows, until_signal
 from gossipq_client.io import REQUEST_SECONDS
-from gossipq_client.operations import ScheduleOptions, schedule_of
-from gossipq_client.session import ConsumeOptions, FetchOptions, Stretch, joining
+from gossipq_client.operations import Job, ScheduleOptions, schedule_of
+from gossipq_client.session import ConsumeOptions, FetchOptions, Receipt, Stretch, joining
 from gossipq_client.values import (
     Common,
     PublishOptions,
@@ -253,6 +254,35 @@ class Facade(Consumers):
         Raises BadRequest unless exactly one record is named.
         """
         return RecordHandle(self._operator, address(name, partition, offset, id))
+
+    # --- jobs
+
+    async def job(self, job: str | Receipt, *, group: str = "") -> Job:
+        """Return the state of a record as a job: a receipt, or the `ref` of one. `group` is needed if several
+        groups have it. Raises NotFound, BadRequest."""
+        return await JobQuestions(self).show(job, group)
+
+    async def result(
+        self,
+        job: str | Receipt,
+        *,
+        timeout: inputs.Duration | None = REQUEST_SECONDS,
+        group: str = "",
+        as_type: Any = None,
+    ) -> Any:
+        """Wait until a job has ended, and return what its handler returned.
+
+            receipt = mq.publish("resize", job, keep_result="1h")
+            size = mq.result(receipt, timeout="1m")
+
+        `job` is a receipt, or the `ref` of one, from any process. The broker keeps the result for the time
+        given by `keep_result`; later, or without it, the result is None. A result of JSON is decoded as
+        `as_type` if that is given. `timeout` is in seconds, or "1m"; None: no limit.
+
+        Raises JobFailed if the job failed, was cancelled or expired, and NoReply when `timeout` is over.
+        Raises NotFound, and BadRequest if several groups have the record and `group` names none.
+        """
+        return await JobQuestions(self).result(job, timeout, group, as_type)
 
     # --- schedules
 

@@ -113,7 +113,7 @@ class Run:
             around.end(result)
             if (reply := answer(message, result)) is not None:
                 client.publish(reply.topic, reply.value, **reply.options)
-            message.ack_soon()
+            message.ack_soon(result)
         except BaseException as error:
             self._failed(handler, message, around, error)
         finally:
@@ -121,7 +121,7 @@ class Run:
 
     def _failed(self, handler: Handler, message: "Message", around: Around, error: BaseException) -> None:
         """Settle a message whose handler raised. Raises the error again if it ends the run."""
-        message.settle(outcomes.of(error))
+        message.settle(message._outcome(error))
         around.fail(error)
         if not isinstance(error, Exception):
             raise error

@@ -1,0 +1,36 @@
+"""Records as jobs: their state, and their results."""
+
+from typing import Any
+
+from gossipq.errors import NoReply
+from gossipq_client.api.aio.producer import Producers
+from gossipq_client.operations import Job, Jobs, ends_s, wait_ms_of
+from gossipq_client.session import Receipt
+from gossipq_client.values import inputs
+
+
+class JobQuestions:
+    """Asks for jobs, and waits for their ends."""
+
+    def __init__(self, client: Producers) -> None:
+        self._client = client
+
+    async def show(self, job: str | Receipt, group: str, wait_ms: int = 0) -> Job:
+        """Return the state of a job, as `Facade.job` says."""
+        client = self._client
+        return await client._talk(Jobs(client._engine.asking).ask(job, group, wait_ms))
+
+    async def result(
+        self, job: str | Receipt, timeout: inputs.Duration | None, group: str, as_type: Any
+    ) -> Any:
+        """Wait for the end of a job and return its result, as `Facade.result` says."""
+        client, seconds = self._client, ends_s(timeout)
+        end_ms = client._engine.now_ms() + seconds * 1_000
+        while True:
+            left_s = max(0.0, end_ms - client._engine.now_ms()) / 1_000
+            found = await self.show(job, group, wait_ms_of(left_s, client._timeout))
+            if found.ended:
+                return found.result(as_type)
+            if client._engine.now_ms() >= end_ms:
+                text = f"{found.ref} has not ended within {seconds:g} s: it is {found.state}"
+                raise NoReply(text, hint=f"gossipq why {found.ref}")

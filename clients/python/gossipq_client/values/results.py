@@ -1,0 +1,53 @@
+"""Results of handlers, as acks carry them. A header of the record asks that its result is kept."""
+
+from typing import Any
+
+import msgspec
+
+from gossipq import limits
+from gossipq.errors import TooLarge
+from gossipq_client.values import inputs, payloads
+
+KEEP = "gossipq-keep-result"  #: header: for how many milliseconds the result is kept
+_KEEP = KEEP.encode()
+NOTHING, JSON, TEXT, BYTES = "", "json", "text", "bytes"
+
+
+def with_keep(headers: inputs.Headers | bytes | None, keep: inputs.Duration) -> bytes:
+    """Return the headers of a record whose result is kept. Raises BadRequest."""
+    keep_ms = inputs.duration_ms(keep, "keep_result", 1, limits.RESULT_KEPT_MS_MAX)
+    return inputs.header_bytes({**payloads.headers_dict(headers), KEEP: str(keep_ms)})
+
+
+def keep_ms_of(header_bytes: bytes) -> int:
+    """Return how long the result of a record is kept; 0: nobody asked for it."""
+    if _KEEP not in header_bytes:
+        return 0
+    text = payloads.headers_shown(header_bytes).get(KEEP, "")
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 18:
+        return 0
+    return min(int(text), limits.RESULT_KEPT_MS_MAX)
+
+
+def encoded(result: Any) -> tuple[str, bytes]:
+    """Return the kind and the bytes of a result. Raises BadRequest, TooLarge."""
+    if result is None:
+        return NOTHING, b""
+    raw = inputs.value_bytes(result)
+    if len(raw) > limits.RESULT_BYTES_MAX:
+        text = f"a result of {len(raw)} bytes; at most {limits.RESULT_BYTES_MAX} are allowed"
+        raise TooLarge(text, hint="publish it as a record, and return its ref")
+    if isinstance(result, str):
+        return TEXT, raw
+    return (BYTES, raw) if isinstance(result, bytes | bytearray | memoryview) else (JSON, raw)
+
+
+def decoded(kind: str, value: bytes, as_type: Any = None) -> Any:
+    """Return a result as its handler returned it; one of JSON as `as_type`. Raises Undecodable."""
+    if kind == NOTHING:
+        return None
+    if as_type is not None:
+        return payloads.decoder(as_type)(value)
+    if kind == TEXT:
+        return value.decode(errors="replace")
+    return msgspec.json.decode(value) if kind == JSON else value

@@ -1,0 +1,118 @@
+"""`gossipq job`."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gossipq.texts import dashed, many, moment, printable
+from gossipq_cli import ask, failures
+from gossipq_cli.kinds import Duration
+from gossipq_cli.options import Choices, Noun, pass_choices
+from gossipq_cli.output import Output
+
+if TYPE_CHECKING:
+    from gossipq_client import Job
+
+group_option = click.option("-g", "--group", default="", help="of several groups, this one")
+
+
+@click.group(cls=Noun)
+def command() -> None:
+    """Show what became of a record as a job, and wait for its result."""
+
+
+@command.command("show")
+@click.argument("ref")
+@group_option
+@pass_choices
+def show(choices: Choices, ref: str, group: str) -> None:
+    """Show the state of a job: who runs it, since when, and what it returned.
+
+    \b
+    gossipq job show resize/0/17
+
+    The states are scheduled, waiting, running and retrying; at the end succeeded, failed, cancelled or
+    expired.
+    """
+    with ask.connect(choices) as mq:
+        job = mq.job(ref, group=group)
+    _tell(choices, job)
+
+
+@command.command("wait")
+@click.argument("ref")
+@group_option
+@click.option(
+    "--for", "for_s", type=Duration(), default="30s", show_default=True, help="how long it waits at most"
+)
+@pass_choices
+def wait(choices: Choices, ref: str, group: str, for_s: float) -> int:
+    """Wait until a job has ended, and print what its handler returned.
+
+    \b
+    gossipq job wait resize/0/17
+    gossipq job wait resize/0/17 --for 5m -o json
+
+    Exits with 1 if the job failed, was cancelled or expired, and with 75 if it has not ended.
+    """
+    from gossipq_client import JobFailed, NoReply
+
+    with ask.connect(choices) as mq:
+        try:
+            mq.result(ref, timeout=for_s, group=group)
+        except (JobFailed, NoReply):
+            pass  # its state tells
+        job = mq.job(ref, group=group)
+    if job.state != "succeeded":
+        _tell(choices, job)
+        return failures.FAILED if job.ended else failures.TIMED_OUT
+    out = Output(choices)
+    if out.for_machines:
+        out.one(_row(job), name=job.ref)
+    else:
+        out.write(printable(_result(job), "\n\t"))
+    return failures.DONE
+
+
+def _result(job: "Job") -> str:
+    return job.value.decode(errors="replace")
+
+
+def _row(job: "Job") -> dict[str, Any]:
+    at = job.time
+    return {
+        "ref": job.ref,
+        "group": job.group,
+        "state": job.state,
+        "because": job.because,
+        "consumer": job.consumer,
+        "time_ms": None if at is None else round(at.timestamp() * 1_000),
+        "attempt": job.attempt,
+        "failures": job.failures,
+        "error": job.error,
+        "traceback": job.traceback,
+        "kept_s": job.kept,
+        "kind": job.kind,
+        "result": _result(job) if job.kind else None,
+    }
+
+
+def _tell(choices: Choices, job: "Job") -> None:
+    out, row = Output(choices), _row(job)
+    if out.for_machines:
+        out.one(row, name=job.ref)
+        return
+    fields = {"state": job.state, "because": job.because, "group": dashed(job.group)}
+    fields |= {"consumer": dashed(job.consumer)}
+    if row["time_ms"] is not None:
+        fields["at"] = moment(row["time_ms"])
+    if job.attempt:
+        fields["attempt"] = str(job.attempt)
+    if job.failures:
+        fields["failed"] = many(job.failures, "time")
+    if job.traceback:
+        fields["traceback"] = job.traceback
+    if job.kept:
+        fields["result"] = _result(job) if job.kind else "-"
+        fields["kept"] = f"{job.kept:.0f} s"
+    out.one(fields, name=job.ref)

@@ -1,0 +1,136 @@
+"""Results of jobs: rows "r", each written by the entry that acks its record.
+
+Nothing of them is kept in memory but the time at which the first one ends.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.groups import Groups
+from gossipq.core.ledger.outcomes import Counted
+from gossipq.core.ledger.records import U64, U64X3, GroupState, ResultRow
+from gossipq.core.ledger.slices import Slices
+from gossipq.core.storage import Entry, Intervals, Table, payloads
+from gossipq.types import DELAY, Index, Offset, PartitionKey
+from gossipq.values import JobResult
+
+EXPIRED_PER_ENTRY = 1_000
+
+
+decode_result = msgspec.msgpack.Decoder(ResultRow).decode
+_decode_ack = msgspec.msgpack.Decoder(payloads.AckWithResults).decode
+_decode_expire = msgspec.msgpack.Decoder(payloads.ExpireResults).decode
+
+
+class Results:
+    def __init__(
+        self,
+        state: Table,
+        slices: Slices,
+        cursors: Mapping[PartitionKey, Mapping[int, Cursor]],
+        names: Mapping[int, GroupState],
+        groups: Groups,
+    ) -> None:
+        self._state, self._slices, self._cursors, self._names = state, slices, cursors, names
+        self._groups = groups
+        #: leader time at which the first result goes; None: there are no results
+        self.first_end_ms = self._first_end()
+
+    def _first_end(self) -> int | None:
+        row_key = next(iter(self._state.scan_keys(b"y", b"z")), None)
+        return None if row_key is None else int(U64.unpack_from(row_key, 1)[0])
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def of(self, partition: PartitionKey, offset: Offset) -> dict[int, ResultRow]:
+        """Return the results of a record by group id."""
+        prefix = records.key(b"r", partition, offset)
+        rows = self._state.scan(prefix, records.after(prefix))
+        return {U64.unpack_from(row_key, 17)[0]: decode_result(row) for row_key, row in rows}
+
+    def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None:
+        """Return the offset of a record that was scheduled and has a result, also after retention removed
+        it."""
+        row = self._state.get(records.key(b"c", partition, index, record))
+        return None if row is None else U64.unpack(row)[0]
+
+    # --- applying -------------------------------------------------------------------------------------------
+
+    def ack(self, entry: Entry) -> Counted:
+        """Ack records, and store the results of those that were open."""
+        payload = _decode_ack(entry.payload)
+        acked: dict[PartitionKey, Intervals] = {}
+        for partition, first, end in payload.ack.ranges:
+            acked.setdefault(partition, Intervals()).add(first, end)
+        kept = [
+            (result, attempt)
+            for result in payload.results
+            if result.offset in acked.get(result.partition, ())
+            and (attempt := self._open_attempt(payload.ack.group_id, result)) is not None
+        ]
+        outcome = self._groups.acked(entry, payload.ack)
+        for result, attempt in kept:
+            self._put(entry, payload.ack, result, attempt)
+        return outcome
+
+    def _open_attempt(self, group_id: int, result: JobResult) -> int | None:
+        """Return the number of attempts of a record, as far as entries tell; None if it is not open."""
+        offset = result.offset
+        cursor = self._cursors.get(result.partition, {}).get(group_id)
+        if cursor is None:
+            return None
+        if cursor.exceptional and (found := cursor.exceptions.at(offset)) is not None:
+            return found.row.attempts + found.row.handed_out
+        return 1 if cursor.fresh(offset, offset + 1) else None
+
+    def _put(self, entry: Entry, ack: payloads.AckRanges, result: JobResult, attempt: int) -> None:
+        state, partition, offset = self._state, result.partition, result.offset
+        part = self._slices.at(partition, offset)
+        index = record = 0
+        if part is not None and part.columns & DELAY:
+            index, record = part.index, part.first + offset - part.offset
+            state.put(records.key(b"c", partition, index, record), U64.pack(offset))
+        end_ms = entry.time_ms + result.keep_ms
+        row = ResultRow(
+            group=self._names[ack.group_id].name,
+            consumer=ack.consumer,
+            time_ms=entry.time_ms,
+            end_ms=end_ms,
+            attempt=attempt,
+            kind=result.kind,
+            value=result.value,
+            index=index,
+            record=record,
+        )
+        old = self.of(partition, offset).get(ack.group_id)
+        if old is not None:  # an operator requeued the record
+            state.delete(records.key(b"y", old.end_ms, partition, offset, ack.group_id))
+        state.put(records.key(b"r", partition, offset, ack.group_id), records.encode(row))
+        state.put(records.key(b"y", end_ms, partition, offset, ack.group_id), b"")
+        if self.first_end_ms is None or end_ms < self.first_end_ms:
+            self.first_end_ms = end_ms
+
+    def expire(self, entry: Entry) -> Counted:
+        """Delete the results whose time is over."""
+        payload = _decode_expire(entry.payload)
+        row_keys = self._state.scan_keys(b"y", records.key(b"y", payload.before_ms + 1))
+        gone = list(islice(row_keys, payload.count_max))
+        for row_key in gone:
+            self._delete(*U64X3.unpack_from(row_key, 9))
+            self._state.delete(row_key)
+        self.first_end_ms = self._first_end()
+        return Counted(len(gone))
+
+    def _delete(self, partition: PartitionKey, offset: Offset, group_id: int) -> None:
+        state, row_key = self._state, records.key(b"r", partition, offset, group_id)
+        raw = state.get(row_key)
+        if raw is None:
+            return  # its topic was removed
+        row = decode_result(raw)
+        if row.index and len(self.of(partition, offset)) == 1:
+            state.delete(records.key(b"c", partition, row.index, row.record))
+        state.delete(row_key)

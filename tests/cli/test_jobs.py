@@ -1,0 +1,31 @@
+"""`gossipq job`: each verb against a real node."""
+
+import json
+
+import pytest
+
+from gossipq_client import connect
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_job_that_nobody_runs(ask, topic: str) -> None:
+    assert ask("pub", topic, "job", "--keep-result", "1h").code == 0
+    shown = ask("job", "show", f"{topic}/0/0").out
+    assert "waiting" in shown
+    ran = ask("job", "wait", f"{topic}/0/0", "--for", "100ms", "-o", "json")
+    assert (ran.code, json.loads(ran.out)["state"]) == (75, "waiting")
+    assert ask("msg", "cancel", f"{topic}/0/0", "--yes").code == 0
+    assert ask("job", "wait", f"{topic}/0/0").code == 1
+    assert ask("job", "show", f"{topic}/0/9").code == 4
+
+
+def test_the_result_of_a_job(ask, topic: str, shared_node) -> None:
+    with connect(shared_node.endpoint) as mq:
+        receipt = mq.publish(topic, b"job", keep_result="1h")
+        (msg,) = mq.fetch(topic, "workers", n=1, wait=30)
+        msg.ack(result={"width": 320})
+    assert ask("job", "wait", receipt.ref).out == '{"width":320}\n'
+    row = json.loads(ask("job", "show", receipt.ref, "-o", "json").out)
+    assert (row["state"], row["group"], row["result"]) == ("succeeded", "workers", '{"width":320}')
+    assert "succeeded" in ask("job", "show", receipt.ref).out

@@ -1,0 +1,268 @@
+"""Records as jobs: their results, and the requests that wait for them."""
+
+from array import array
+from typing import Any
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.storage import log
+from gossipq.messages import (
+    Ack,
+    Acked,
+    AckResults,
+    AskJob,
+    Cancel,
+    DropTopic,
+    Job,
+    Nack,
+    RefusedMessage,
+    Requeue,
+    Started,
+)
+from gossipq.types import DELAY, PartitionKey
+from gossipq.values import JobInfo, JobResult, Ref, TopicOptions
+
+ADA, BOB, EVE = client("ada"), client("bob"), client("eve")
+HOUR_MS = limits.HOUR_MS
+
+
+class Desk:
+    """A worker with one topic of one partition. Eve asks, Ada and Bob work."""
+
+    def __init__(self) -> None:
+        self.worker = FakeWorker()
+        options = TopicOptions(backoff_ms=[100], attempts_max=2)
+        self.partition: PartitionKey = single(self.worker.topic("resize", options))
+        self.number = 100
+
+    def publish(self, count: int = 1, **columns: Any) -> None:
+        assert self.worker.publish(self.partition, [b"job"] * count, **columns) is not None
+
+    def finish(self, offset: int, value: bytes = b"42", keep_ms: int = HOUR_MS, who: Any = ADA) -> Any:
+        result = JobResult(self.partition, offset, keep_ms, "json", value)
+        return self.worker.ask(
+            1,
+            who,
+            AckResults(1, [(self.partition, offset, offset + 1)], [result]),
+            origin=(b"c", who.session),
+        )
+
+    def ask(self, offset: int = -1, wait_ms: int = 0, group: str = "", **ref: int) -> Any:
+        """The answer of this turn; None: the request waits."""
+        self.number += 1
+        message = AskJob(Ref(self.partition, offset, **ref), group, wait_ms)
+        return self.worker.ask(1, EVE, message, self.number, (b"c", EVE.session))
+
+    def job(self, offset: int = -1, **more: Any) -> JobInfo:
+        answer = self.ask(offset, **more)
+        assert isinstance(answer, Job), answer
+        self.worker.seen.pop()
+        return answer.job
+
+    def heard(self) -> list[Any]:
+        """The answers to requests that waited, since the last call."""
+        found = [
+            message
+            for effects in self.worker.seen
+            for (_, session), number, message in effects.replies
+            if session == EVE.session and number > 100
+        ]
+        self.worker.seen.clear()
+        return found
+
+    def take_over(self) -> None:
+        self.worker.settle()
+        self.worker.restart()
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_result_is_stored_in_the_entry_that_acks(desk: Desk) -> None:
+    desk.publish(2)
+    desk.worker.subscribe(ADA, desk.partition)
+    before = desk.worker.shards[1].last
+    assert desk.finish(0) == Acked([])
+    kinds = [entry.kind for entry in desk.worker.shards[1].peers.after(before)]
+    assert (kinds.count(log.RESULT), kinds.count(log.ACK)) == (1, 0)
+    job = desk.job(0)
+    assert (job.state, job.group, job.consumer, job.kind, job.value) == (
+        "succeeded",
+        "billing",
+        "ada",
+        "json",
+        b"42",
+    )
+    assert (job.kept_ms, job.attempt) == (HOUR_MS, 1)
+    assert desk.job(1).state == "running"
+    desk.take_over()
+    assert desk.job(0).value == b"42"
+
+
+def test_the_states_of_a_job(desk: Desk) -> None:
+    desk.publish(1)
+    assert desk.job(0).state == "waiting"
+    desk.worker.subscribe(ADA, desk.partition, records=1)
+    running = desk.job(0)
+    assert (running.state, running.consumer, running.attempt) == ("running", "ada", 1)
+    assert running.time_ms == desk.worker.now.wall_ms
+    desk.worker.ask(1, ADA, Started(1, [(desk.partition, 0, 1)]), origin=(b"c", ADA.session))
+    desk.worker.ask(1, ADA, Nack(1, [(desk.partition, 0, 1)], reason="ValueError: no"))
+    retrying = desk.job(0)
+    assert (retrying.state, retrying.failures) == ("retrying", 1)
+    desk.worker.tick(200)
+    desk.worker.subscribe(BOB, desk.partition, records=1)
+    desk.worker.tick(200)
+    desk.worker.ask(1, BOB, Nack(1, [(desk.partition, 0, 1)], reason="ValueError: no"))
+    failed = desk.job(0)
+    assert (failed.state, failed.because, failed.failures) == ("failed", "ValueError: no", 2)
+
+
+def test_a_request_waits_until_the_job_has_ended(desk: Desk) -> None:
+    desk.publish(3)
+    desk.worker.subscribe(ADA, desk.partition)
+    for offset in range(3):
+        assert desk.ask(offset, wait_ms=30_000) is None
+    desk.finish(1, b"1")
+    (answer,) = desk.heard()
+    assert (answer.job.ref.offset, answer.job.value) == (1, b"1")
+    desk.worker.ask(1, ADA, Ack(1, [(desk.partition, 0, 1)]))
+    (answer,) = desk.heard()
+    assert (answer.job.ref.offset, answer.job.state, answer.job.kind) == (0, "succeeded", "")
+    desk.worker.tick(30_000)
+    (answer,) = desk.heard()
+    assert (answer.job.ref.offset, answer.job.state) == (2, "waiting"), "its lease has ended, too"
+    assert not desk.worker.shards[1]._leading()._jobs.waiters
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+def test_a_request_hears_of_every_end(desk: Desk, end: str) -> None:
+    desk.publish(1)
+    desk.worker.subscribe(ADA, desk.partition, records=0 if end == "cancelled" else 1)
+    assert desk.ask(0, wait_ms=30_000) is None
+    if end == "cancelled":
+        desk.worker.ask(1, EVE, Cancel(Ref(desk.partition, 0)))
+    else:
+        desk.worker.ask(1, ADA, Nack(1, [(desk.partition, 0, 1)], dead="rejected", reason="bad"))
+    (answer,) = desk.heard()
+    assert answer.job.state == end
+
+
+def test_a_scheduled_job_is_known_by_its_first_ref(desk: Desk) -> None:
+    desk.publish(2, fixed={DELAY: array("q", [500, 60_000])})
+    index = desk.worker.shards[1].last
+    scheduled = desk.job(index=index, record=0)
+    assert scheduled.state == "scheduled"
+    assert 500 <= scheduled.time_ms - desk.worker.now.wall_ms <= 600
+    assert desk.ask(index=index, record=0, wait_ms=30_000) is None
+    desk.worker.subscribe(ADA, desk.partition)
+    desk.worker.tick(700)
+    desk.worker.tick(100)
+    desk.finish(0, b"late")
+    (answer,) = desk.heard()
+    assert (answer.job.state, answer.job.value) == ("succeeded", b"late")
+    # also when the record is gone
+    desk.worker.shards[1].ledger.partitions[desk.partition].first = 1
+    assert desk.job(index=index, record=0).value == b"late"
+    desk.worker.shards[1].ledger.partitions[desk.partition].first = 0
+
+
+def test_a_lost_ack_stores_no_result(desk: Desk) -> None:
+    desk.publish(1)
+    desk.worker.subscribe(ADA, desk.partition)
+    desk.worker.subscribe(BOB, desk.partition)
+    assert desk.finish(0, b"bob", who=BOB) == Acked([(desk.partition, 0, 1)])
+    assert desk.job(0).state == "running"
+    assert desk.finish(0, b"ada") == Acked([])
+    assert desk.finish(0, b"again") == Acked([])
+    assert desk.job(0).value == b"ada"
+
+
+def test_a_result_goes_when_its_time_is_over(desk: Desk) -> None:
+    desk.publish(3)
+    desk.worker.subscribe(ADA, desk.partition)
+    desk.finish(0, keep_ms=5_000)
+    desk.finish(1, keep_ms=60_000)
+    state = desk.worker.shards[1].ledger.state
+    assert desk.worker.shards[1].next_deadline() is not None
+    for _ in range(12):
+        desk.worker.tick(500)
+    job = desk.job(0)
+    assert (job.state, job.kept_ms, job.value) == ("succeeded", 0, b""), "its ack is known"
+    assert desk.job(1).value == b"42"
+    assert len(list(state.scan(b"r", b"s"))) == len(list(state.scan(b"y", b"z"))) == 1
+    for _ in range(130):
+        desk.worker.tick(500)
+    assert not list(state.scan(b"r", b"s"))
+    assert desk.worker.shards[1].ledger.results.first_end_ms is None
+
+
+def test_results_go_with_their_topic(desk: Desk) -> None:
+    desk.publish(2)
+    desk.worker.subscribe(ADA, desk.partition)
+    desk.finish(0)
+    assert desk.ask(1, wait_ms=30_000) is None
+    desk.worker.ask(0, EVE, DropTopic("resize"))
+    desk.worker.turn()
+    desk.worker.seen += desk.worker.turn().values()
+    for _ in range(5):
+        desk.worker.tick(1_000)
+    answer = desk.ask(0)
+    assert isinstance(answer, RefusedMessage)
+    assert answer.code == "unknown_topic"
+    assert not list(desk.worker.shards[1].ledger.state.scan(b"r", b"s"))
+
+
+def test_a_requeued_job_runs_again(desk: Desk) -> None:
+    desk.publish(1)
+    desk.worker.subscribe(ADA, desk.partition, records=1)
+    desk.finish(0, b"first")
+    desk.worker.ask(1, EVE, Requeue(Ref(desk.partition, 0), "billing"))
+    assert desk.job(0).state == "waiting"
+    desk.worker.subscribe(BOB, desk.partition)
+    desk.finish(0, b"second", who=BOB)
+    assert desk.job(0).value == b"second"
+    assert len(list(desk.worker.shards[1].ledger.state.scan(b"y", b"z"))) == 1
+
+
+def test_what_a_request_may_not_ask(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.publish(2)
+    desk.worker.subscribe(ADA, desk.partition)
+    large = b"x" * (limits.RESULT_BYTES_MAX + 1)
+    for answer in (
+        desk.finish(0, large),
+        desk.finish(0, keep_ms=0),
+        desk.ask(0, wait_ms=limits.JOB_WAIT_MS_MAX + 1),
+        desk.ask(0, group="nobody"),
+    ):
+        assert isinstance(answer, RefusedMessage)
+        assert answer.code == "bad_request"
+    assert desk.ask(7).code == "unknown_record"
+    assert desk.job(0).state == "running", "nothing was acked"
+    monkeypatch.setattr(limits, "JOB_WAITERS_MAX", 1)
+    assert desk.ask(0, wait_ms=1_000) is None
+    assert desk.ask(1, wait_ms=1_000).code == "busy"
+
+
+def test_of_several_groups_one_is_named(desk: Desk) -> None:
+    desk.publish(1)
+    desk.worker.subscribe(ADA, desk.partition)
+    desk.worker.subscribe(BOB, desk.partition, group="audit")
+    assert desk.ask(0).hint == "name one: audit, billing"
+    desk.finish(0, b"ada")
+    assert desk.job(0).value == b"ada", "only one has a result"
+    assert desk.job(0, group="audit").state == "running"
+    desk.finish(0, b"bob", who=BOB)
+    assert desk.ask(0).hint == "name one: audit, billing"
+    assert desk.job(0, group="audit").value == b"bob"
+
+
+def test_a_leader_that_ends_tells_those_who_wait(desk: Desk) -> None:
+    desk.publish(1)
+    desk.worker.subscribe(ADA, desk.partition)
+    assert desk.ask(0, wait_ms=30_000) is None
+    assert desk.worker.shards[1]._leading()._jobs.waiting() == [((b"c", EVE.session), desk.number)]

@@ -1,0 +1,107 @@
+"""A client that asks for jobs and waits for them, and the checks of results (P26)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gossipq.messages import AskJob, Job
+from gossipq.values import Ref
+from sim.clients import PATIENCE_MS, Party
+from sim.history import History, JobHeard
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+RESULTS_SHARE = 0.3  #: of the runs: their consumers send a result with each ack
+GROUP = "g"
+WAITS_MS = (0, 300, 2_000)
+
+
+class Asker(Party):
+    """Asks for one record after the other, sometimes before it exists."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, "asker")
+        self.partition = self.waiting = self.asked_ms = self.newest = 0
+        self.next()
+
+    def next(self) -> None:
+        self.partition, self.shard = self.world.admin.home(0)
+        self.waiting = 0
+        if self.stopped:
+            return
+        if self.partition:
+            self.asked_ms = self.world.now
+            offset = self.dice.randrange(self.newest + 3)
+            message = AskJob(Ref(self.partition, offset), GROUP, self.dice.choice(WAITS_MS))
+            self.waiting = self.ask(message)
+        self.world.at(PATIENCE_MS + WAITS_MS[-1], self.again, self.waiting)
+
+    def again(self, request_id: int) -> None:
+        if request_id == self.waiting:
+            self.turn_away()
+            self.next()
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        if request_id != self.waiting:
+            return
+        if isinstance(answer, Job):
+            job, offset = answer.job, answer.job.ref.offset
+            self.newest = max(self.newest, offset)
+            row = JobHeard(self.asked_ms, sent_ms, self.partition, offset, job.state, job.value)
+            self.world.history.heard_jobs.append(row)
+            self.world.history.count(f"job {job.state}")
+        elif getattr(answer, "code", "") == "not_leader":
+            self.turn_away()
+        self.waiting = -1
+        self.world.at(self.dice.randrange(20, 200), self.next)
+
+
+def results_have_acks(history: History) -> Iterator[str]:
+    """P26: a result is stored with the ack of its record, and never without it."""
+    for copy in history.copies:
+        for (partition, group), rows in copy.results.items():
+            acked, first = copy.acked.get((partition, group), {}), copy.firsts.get(partition, 0)
+            for offset, (value, time_ms) in rows.items():
+                if offset >= first and acked.get(offset) != time_ms:
+                    yield (
+                        f"P26 {copy.name} has result {value!r} of {offset} from {time_ms}, and its ack is of "
+                        f"{acked.get(offset)}"
+                    )
+                if not value.endswith(b"-%d" % offset):
+                    yield f"P26 {copy.name} has result {value!r} at {offset}"
+
+
+def acks_have_results(history: History) -> Iterator[str]:
+    """P26: a consumer that heard of an ack has its result stored, on every copy."""
+    for row in history.acks if history.keeps_results else ():
+        if row.group != GROUP:
+            continue
+        for copy in history.copies_of(row.partition):
+            found = copy.results.get((row.partition, row.group), {})
+            for offset in range(row.first, row.end):
+                if offset not in found:
+                    yield f"P26 {offset} was acked at {row.time_ms} with a result, and {copy.name} has none"
+
+
+def ends_are_final(history: History) -> Iterator[str]:
+    """P26: a job that was said to have succeeded has that result on every copy, and keeps its state."""
+    ended: dict[tuple[int, int], JobHeard] = {}
+    for row in sorted(history.heard_jobs, key=lambda row: row.time_ms):
+        if row.state == "succeeded":
+            ended.setdefault((row.partition, row.offset), row)
+    for row in history.heard_jobs:
+        first = ended.get((row.partition, row.offset))
+        if first is None:
+            continue
+        if row.asked_ms > first.time_ms and (row.state, row.value) != (first.state, first.value):
+            yield (
+                f"P26 {row.offset} was {row.state} {row.value!r} at {row.time_ms}; it had succeeded at "
+                f"{first.time_ms}: {first.value!r}"
+            )
+        for copy in history.copies_of(row.partition) if row is first else ():
+            value, _ = copy.results.get((row.partition, GROUP), {}).get(row.offset, (b"", 0))
+            if value != row.value or not value:
+                yield f"P26 {row.offset} was said to have {row.value!r}, and {copy.name} has {value!r}"
+
+
+RESULT_CHECKS = [results_have_acks, acks_have_results, ends_are_final]
