@@ -20,6 +20,7 @@ PACKAGES = {
     "gossipq_dialects": HOME / "clients" / "gateway" / "gossipq_dialects",
     "gossipq_celery": HOME / "clients" / "integrations" / "gossipq_celery",
     "gossipq_outbox": HOME / "clients" / "integrations" / "gossipq_outbox",
+    "gossipq_starlette": HOME / "clients" / "integrations" / "gossipq_starlette",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
 }
 
@@ -66,7 +67,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "spark": (3, ("pyspark_gossipq",)),
     # what frameworks call: a package each, which asks the public client
-    "integrations": (3, ("gossipq_celery", "gossipq_outbox")),
+    "integrations": (3, ("gossipq_celery", "gossipq_outbox", "gossipq_starlette")),
     "actors": (4, ("gossipq_node.actors",)),
     # plays the nodes that a client is tested with
     "stand_ins": (4, ("gossipq_cli.conformance.between",)),
@@ -256,7 +257,7 @@ IMPORTERS = {
         "gossipq_node.export.metrics",
         "gossipq_gateway.counters",
     ),
-    "starlette": ("gossipq_gateway", "gossipq_dialects"),
+    "starlette": ("gossipq_gateway", "gossipq_dialects", "gossipq_starlette"),
     "jinja2": ("gossipq_gateway.console.pages",),
     "uvicorn": ("gossipq_gateway.listener",),
     "websockets": ("gossipq_dialects.kapokmq.sockets",),

@@ -22,7 +22,7 @@ from gossipq_client import connect, testing
 from waiting import until
 
 FOLDER = HOME / "clients" / "python" / "examples"
-OWN_TESTS = ("django_connections", "mail_alarms", "web")  #: need more than a node
+OWN_TESTS = ("django_connections", "flask_orders", "mail_alarms", "patched", "web")  #: need more than a node
 EXAMPLES = sorted(
     path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem not in OWN_TESTS
 )
