@@ -54,7 +54,6 @@ from gossipq.verbs import LEADER_ROOMS, ROOMS, Room
 
 Told = TypeVarTuple("Told")
 CONTAINED_AGAIN_MS = 10_000  #: a second fault of its own within this time stops a shard
-SWEPT = frozenset((log.TRIM, log.TOPIC, log.REGROUP))  #: entries that leave rows to delete
 KEEP_NONE = 2**63  #: an index behind every log row: none is kept for other copies
 SWEEP_ROWS = 1_024  #: rows deleted in one turn, about 5 ms at most
 
@@ -609,7 +608,7 @@ class Shard:
         for entry, _ in outcomes:
             if entry.kind != log.PUBLISH:
                 self.desk.stirred = True
-                self._sweeper.behind |= entry.kind in SWEPT
+                self._sweeper.behind |= entry.kind in log.SWEPT
         if self.leadership is not None:
             self._guarded("answers", self.leadership.answer, outcomes)
 

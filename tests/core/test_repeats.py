@@ -249,3 +249,9 @@ def test_users_and_roles_are_no_more_than_an_answer_tells(worker: FakeWorker) ->
     assert number, "some fit"
     gone = AccessChange(roles_gone=["r0-0"])
     assert isinstance(worker.ask(0, ADA, SetAccess(gone)), Access)
+
+
+def test_each_kind_of_entry_has_its_row_in_the_table(worker: FakeWorker) -> None:
+    """`Ledger.apply` looks for the payload of a kind in `log.KINDS`, and for the function that applies it."""
+    assert worker.shards[0].ledger._apply.keys() == log.KINDS.keys()
+    assert set(log.SINCE_2) == {log.LEASE, log.ACK, log.FAIL}, "formats on disk stay as they are"

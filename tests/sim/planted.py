@@ -432,8 +432,7 @@ def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
 def names_not_unique(patch: pytest.MonkeyPatch) -> None:
     """A row enters the roster, and whoever had the name stays."""
 
-    def member(ledger: Ledger, entry: Entry) -> outcomes.Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.RosterChange)
+    def member(ledger: Ledger, entry: Entry, payload: payloads.RosterChange) -> outcomes.Outcome:
         copy = payload.member.copy
         ledger.members.pop(copy, None)
         if not payload.gone:
@@ -489,11 +488,10 @@ def group_of_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A subscription that was checked before its topic went is not checked again when it is applied."""
     group = Ledger._group
 
-    def unchecked(ledger: Ledger, entry: Entry) -> outcomes.Outcome:
-        outcome = group(ledger, entry)
+    def unchecked(ledger: Ledger, entry: Entry, payload: payloads.GroupChange) -> outcomes.Outcome:
+        outcome = group(ledger, entry, payload)
         if outcome.error != "unknown_topic":
             return outcome
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
         zombie = records.GroupState(entry.index, payload.topic_id, payload.name, payload.config)
         ledger.groups[zombie.id], ledger.group_ids[zombie.topic_id, zombie.name] = zombie, zombie.id
         ledger.state.put(records.key(b"G", zombie.id), records.encode(zombie))
@@ -776,9 +774,8 @@ def results_without_acks(patch: pytest.MonkeyPatch) -> None:
     """The result of a lost ack is stored."""
     put = Results._put
 
-    def ack(results: Results, entry: Entry) -> outcomes.Counted:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.AckWithResults)
-        outcome = results._groups.acked(entry, payload.ack)
+    def ack(results: Results, entry: Entry, payload: payloads.AckWithResults) -> outcomes.Counted:
+        outcome = results._groups.ack(entry, payload.ack)
         for result in payload.results:
             put(results, entry, payload.ack, result, 1)
         return outcome
@@ -790,10 +787,8 @@ def acks_without_results(patch: pytest.MonkeyPatch) -> None:
     """Of the results in an entry, the first one is stored."""
     acked = Results.ack
 
-    def ack(results: Results, entry: Entry) -> outcomes.Counted:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.AckWithResults)
-        first = payloads.encode(payloads.AckWithResults(payload.ack, payload.results[:1]))
-        return acked(results, msgspec.structs.replace(entry, payload=first))
+    def ack(results: Results, entry: Entry, payload: payloads.AckWithResults) -> outcomes.Counted:
+        return acked(results, entry, payloads.AckWithResults(payload.ack, payload.results[:1]))
 
     patch.setattr(Results, "ack", ack)
 

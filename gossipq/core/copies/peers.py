@@ -86,7 +86,7 @@ class Peers:
         if not alone:
             for entry in self.after(ledger.applied):
                 if entry.kind == log.CONFIG:
-                    self.replica.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=CopySet))
+                    self.replica.configure(entry.index, log.message_of(entry))
 
     # --- the log on disk ------------------------------------------------------------------------------------
 

@@ -241,8 +241,7 @@ class Groups:
                 placed = _placed(row, some[-1][1], at, at.first + first - at.offset)
                 yield first, msgspec.structs.replace(placed, ranges=some) if len(some) > 1 else placed
 
-    def lease(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.LeaseRows)
+    def lease(self, entry: Entry, payload: payloads.LeaseRows) -> Outcome:
         for row in payload.rows:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is None:
@@ -318,14 +317,10 @@ class Groups:
                 lost.append((partition, low, high))
         return lost
 
-    def ack(self, entry: Entry) -> Counted:
-        return self.acked(entry, msgspec.msgpack.decode(entry.payload, type=payloads.AckRanges))
-
-    def acked(self, entry: Entry, payload: payloads.AckRanges) -> Counted:
+    def ack(self, entry: Entry, payload: payloads.AckRanges) -> Counted:
         return self._over(entry, payload.group_id, payload.consumer, payload.ranges, payload.failed)
 
-    def fail(self, entry: Entry) -> Counted:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Fail)
+    def fail(self, entry: Entry, payload: payloads.Fail) -> Counted:
         return self._over(entry, payload.group_id, "", [], payload.rows)
 
     def _over(
@@ -435,8 +430,7 @@ class Groups:
                 trace_key = records.row_key(b"Q", *name, low, row.index)
                 state.put(trace_key, state.get(trace_key) or records.encode(trace))
 
-    def park(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Park)
+    def park(self, entry: Entry, payload: payloads.Park) -> Outcome:
         for row in payload.rows:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is not None:
@@ -450,9 +444,8 @@ class Groups:
                 cursor.advance()
         return DONE
 
-    def dead(self, entry: Entry) -> Counted:
+    def dead(self, entry: Entry, payload: payloads.Dead) -> Counted:
         """Make records dead letters, or drop them."""
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Dead)
         cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
             if entry.body:
@@ -505,8 +498,13 @@ class Groups:
             ),
         )
 
-    def _letters(self, entry: Entry, event: str, treat: Callable[[Cursor, Found[DeadRow]], None]) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
+    def _letters(
+        self,
+        entry: Entry,
+        payload: payloads.Letters,
+        event: str,
+        treat: Callable[[Cursor, Found[DeadRow]], None],
+    ) -> Outcome:
         cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
             return _no_group()
@@ -527,11 +525,11 @@ class Groups:
                 count += part.total
         return count
 
-    def replay(self, entry: Entry) -> Outcome:
+    def replay(self, entry: Entry, payload: payloads.Letters) -> Outcome:
         def revive(cursor: Cursor, part: Found[DeadRow]) -> None:
             self._revive(entry, cursor, part, "replayed")
 
-        return self._letters(entry, life.REPLAY, revive)
+        return self._letters(entry, payload, life.REPLAY, revive)
 
     def _again(self, cursor: Cursor, first: Offset, end: Offset, entry: Entry, what: str) -> None:
         """Trace an operator's step."""
@@ -555,14 +553,13 @@ class Groups:
         )
         cursor.exceptions.put(part.first, row)
 
-    def purge(self, entry: Entry) -> Outcome:
+    def purge(self, entry: Entry, payload: payloads.Letters) -> Outcome:
         def drop(cursor: Cursor, part: Found[DeadRow]) -> None:
             self._host.not_needed(part.row.index, part.total)
 
-        return self._letters(entry, life.PURGE, drop)
+        return self._letters(entry, payload, life.PURGE, drop)
 
-    def requeue(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
+    def requeue(self, entry: Entry, payload: payloads.Letters) -> Outcome:
         cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
             return _no_group()

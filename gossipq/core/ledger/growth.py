@@ -77,9 +77,8 @@ class GrowthRows:
         self._minute_ms = minute_ms
         return Rollup(minute_ms, voters)
 
-    def roll_up(self, entry: Entry) -> None:
+    def roll_up(self, entry: Entry, payload: Rollup) -> None:
         """Apply a ROLLUP."""
-        payload = msgspec.msgpack.decode(entry.payload, type=Rollup)
         time_ms, context = payload.time_ms, (entry.term, payload.voters)
         self._rolled, self._minute_ms = entry.index, max(time_ms, self._minute_ms)
         began = self._newest(EVERYTHING) is not None

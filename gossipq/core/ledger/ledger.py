@@ -8,6 +8,7 @@ them once a turn.
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -112,8 +113,8 @@ class Ledger:
         self._load()
         self.growth = GrowthRows(self)
 
-    def _handlers(self) -> dict[int, Callable[[Entry], Outcome]]:
-        """Return the function that applies each kind of entry."""
+    def _handlers(self) -> dict[int, Callable[[Entry, Any], Outcome]]:
+        """Return the function that applies each kind of entry, with its decoded payload."""
         return {
             log.NOOP: self._noop,
             log.CONFIG: self._config,
@@ -343,13 +344,14 @@ class Ledger:
         self.applied = entry.index
         self.meta.time_ms = entry.time_ms
         self.dirty = True
+        payload = log.KINDS[entry.kind].decode(entry.payload)
         if not self.repeats.announced:
-            return handler(entry)
+            return handler(entry, payload)
         key, repeated = self.repeats.claim(entry)
         if repeated is not None and entry.body:
             self.needed(entry.index, 0)
-        outcome = repeated or handler(entry)
-        self.repeats.note(key, entry, outcome)
+        outcome = repeated or handler(entry, payload)
+        self.repeats.note(key, entry, payload, outcome)
         return outcome
 
     def skip(self, entry: Entry) -> Outcome:
@@ -357,7 +359,7 @@ class Ledger:
         self.applied = entry.index
         self.meta.time_ms = entry.time_ms
         self.dirty = True
-        return self._config(entry) if entry.kind == log.CONFIG else DONE
+        return self._config(entry, log.message_of(entry)) if entry.kind == log.CONFIG else DONE
 
     def flush(self) -> None:
         """Write changed rows, and the index up to which the log is applied, in the open
@@ -378,19 +380,16 @@ class Ledger:
         if rows:
             self.state.put_many(rows)
 
-    def _noop(self, entry: Entry) -> Outcome:
+    def _noop(self, entry: Entry, payload: payloads.RequestKey | None) -> Outcome:
         """A NOOP has no effect, unless it announces the request key of the next entry."""
-        if entry.payload:
-            self.repeats.announce(entry)
+        if payload is not None:
+            self.repeats.announce(entry, payload.key)
         return DONE
 
-    def _config(self, entry: Entry) -> Outcome:
-        config = msgspec.msgpack.decode(entry.payload, type=payloads.CopySet)
-        self.meta.voters, self.meta.witnesses, self.meta.learners = (
-            config.voters,
-            config.witnesses,
-            config.learners,
-        )
+    def _config(self, entry: Entry, payload: payloads.CopySet) -> Outcome:
+        self.meta.voters = payload.voters
+        self.meta.witnesses = payload.witnesses
+        self.meta.learners = payload.learners
         return DONE
 
     def store_tick(self, entry: Entry, publish: bytes) -> Published:
@@ -451,8 +450,7 @@ class Ledger:
             self.state.delete(row_key)
             self._drop_body(index, self.keeping)
 
-    def _topic(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)
+    def _topic(self, entry: Entry, payload: payloads.TopicChange) -> Outcome:
         info = payload.info
         if payload.deleted:
             return self._drop_topic(entry, info)
@@ -509,8 +507,7 @@ class Ledger:
         self.voids.pop(partition, None)
         self.state.put(records.key(b"D", partition), b"")
 
-    def _group(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
+    def _group(self, entry: Entry, payload: payloads.GroupChange) -> Outcome:
         group = self.group(payload.topic_id, payload.name)
         if payload.topic_id not in self.topics or any(
             start.partition not in self.partitions for start in payload.starts
@@ -550,9 +547,8 @@ class Ledger:
         self.owned.add("groups", group.owners, 1)
         self._dirty_cursors.add((start.partition, group.id))
 
-    def _regroup(self, entry: Entry) -> Outcome:
+    def _regroup(self, entry: Entry, payload: payloads.Regroup) -> Outcome:
         """End a group, and start it again under the index of this entry as its id if asked to."""
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Regroup)
         group = self.groups.get(payload.group_id)
         if group is None:
             return refused("wrong_state", "the group, or its topic, was removed at the same moment")
@@ -578,8 +574,8 @@ class Ledger:
                 self._start(anew, start)
         return Regrouped(group.id)
 
-    def _roll_up(self, entry: Entry) -> Outcome:
-        self.growth.roll_up(entry)
+    def _roll_up(self, entry: Entry, payload: payloads.Rollup) -> Outcome:
+        self.growth.roll_up(entry, payload)
         return DONE
 
     def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
@@ -589,8 +585,7 @@ class Ledger:
             self._dirty_cursors.add((partition, group_id))
         return found
 
-    def _trim(self, entry: Entry) -> Counted:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Trim)
+    def _trim(self, entry: Entry, payload: payloads.Trim) -> Counted:
         state = self.partitions.get(payload.partition)
         if state is None or payload.first <= state.first:
             return Counted()
@@ -613,9 +608,8 @@ class Ledger:
                 self._dirty_cursors.add((payload.partition, group_id))
         return Counted(count)
 
-    def _meta_topic(self, entry: Entry) -> Outcome:
+    def _meta_topic(self, entry: Entry, payload: payloads.TopicChange) -> Outcome:
         """Create (if the info has no id), change or remove a topic."""
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)
         name, known = payload.info.name, self.names.get(payload.info.name)
         if payload.info.id or payload.deleted:
             if known is None or known.id != payload.info.id:
@@ -680,23 +674,20 @@ class Ledger:
             installing = self.installing[info.id] = Installing(info, deleted)
             self.state.put(records.key(b"X", info.id), records.encode(installing))
 
-    def _installed(self, entry: Entry) -> Outcome:
+    def _installed(self, entry: Entry, payload: payloads.InstalledTopics) -> Outcome:
         """All shards of some topics have logged these versions."""
-        for topic_id, version in msgspec.msgpack.decode(
-            entry.payload, type=payloads.InstalledTopics
-        ).versions:
+        for topic_id, version in payload.versions:
             installing = self.installing.get(topic_id)
             if installing is not None and installing.version == version:
                 del self.installing[topic_id]
                 self.state.delete(records.key(b"X", topic_id))
         return DONE
 
-    def _member(self, entry: Entry) -> Outcome:
+    def _member(self, entry: Entry, payload: payloads.RosterChange) -> Outcome:
         """Set a row of the roster. Name and address belong to the newest copy that claims them.
 
         Other members with that name or address are removed, and removed copies do not return.
         """
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.RosterChange)
         member = payload.member
         if payload.invite:
             access = permissions.joined(self.access, payload.invite, member.copy)
@@ -718,13 +709,13 @@ class Ledger:
         self.state.put(records.ROSTER, records.U64.pack(entry.index))
         return DONE
 
-    def _set_options(self, entry: Entry) -> Outcome:
-        self.options = msgspec.msgpack.decode(entry.payload, type=payloads.Options).options
+    def _set_options(self, entry: Entry, payload: payloads.Options) -> Outcome:
+        self.options = payload.options
         self.state.put(records.OPTIONS, records.encode(self.options))
         return DONE
 
-    def _set_access(self, entry: Entry) -> Outcome:
-        asked = msgspec.msgpack.decode(entry.payload, type=payloads.NewAccess).change
+    def _set_access(self, entry: Entry, payload: payloads.NewAccess) -> Outcome:
+        asked = payload.change
         if asked.version and asked.version != self.access.version:
             return refused("busy", "users or roles were changed at the same moment")
         self._keep_access(permissions.changed(self.access, asked), entry)
@@ -734,8 +725,7 @@ class Ledger:
         self.access = msgspec.structs.replace(table, version=entry.index)
         self.state.put(records.ACCESS, records.encode(self.access))
 
-    def _forget(self, entry: Entry) -> Counted:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Forget)
+    def _forget(self, entry: Entry, payload: payloads.Forget) -> Counted:
         for ref in payload.cancelled:
             self.state.delete(records.key(b"v", ref.partition, ref.index, ref.record))
             # the replaced record was itself stored by an EDIT

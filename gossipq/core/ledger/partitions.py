@@ -68,8 +68,8 @@ class Partitions:
     def __init__(self, host: PartitionsHost, columns: Columns, groups: Groups) -> None:
         self._host, self._columns, self._groups = host, columns, groups
 
-    def publish(self, entry: Entry) -> Outcome:
-        partition, info, due = log.parse_publish(entry.payload)
+    def publish(self, entry: Entry, payload: tuple[PartitionKey, BatchInfo, Due | None]) -> Outcome:
+        partition, info, due = payload
         if partition in self._host.partitions and (
             not info.sequence or info.sequence == self._host.producers.get(partition, info.producer).last + 1
         ):
@@ -203,9 +203,9 @@ class Partitions:
             records.key(b"R", partition, part.index, part.first), PLACE.pack(part.offset, part.count)
         )
 
-    def release(self, entry: Entry) -> Released:
+    def release(self, entry: Entry, payload: payloads.Release) -> Released:
         grown = set()
-        for row in msgspec.msgpack.decode(entry.payload, type=payloads.Release).rows:
+        for row in payload.rows:
             state = self._host.partitions.get(row.partition)
             if state is None:
                 continue
@@ -218,8 +218,7 @@ class Partitions:
                 grown.add(row.partition)
         return Released(frozenset(grown))
 
-    def ack_and_publish(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.AckAndPublish)
+    def ack_and_publish(self, entry: Entry, payload: payloads.AckAndPublish) -> Outcome:
         partition, info, due = log.parse_publish(payload.publish)
         outcome = self._repeat(entry, partition, info)
         if outcome is None and self._groups.held(payload.ack):
@@ -227,11 +226,10 @@ class Partitions:
         if outcome is not None:
             self._host.needed(entry.index, 0)
             return outcome
-        self._groups.acked(entry, payload.ack)
+        self._groups.ack(entry, payload.ack)
         return self._store(entry, partition, info, due)
 
-    def void(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
+    def void(self, entry: Entry, payload: payloads.Void) -> Outcome:
         state = self._host.partitions.get(payload.partition)
         id_hash = self._id_of(payload) if payload.offset < 0 else 0
         left = _gone(payload.partition) if state is None else self._leave(entry, payload, state)
@@ -339,8 +337,7 @@ class Partitions:
         hashes = self._host.opened.column(payload.index, ID_HASH)
         return hashes[payload.record] if hashes else 0
 
-    def reschedule(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.DueChange)
+    def reschedule(self, entry: Entry, payload: payloads.DueChange) -> Outcome:
         state = self._host.partitions.get(payload.partition)
         if state is None:
             return _gone(payload.partition)

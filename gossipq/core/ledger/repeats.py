@@ -7,6 +7,7 @@ twice before either was applied, the second one is refused with busy and changes
 """
 
 from collections import OrderedDict
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.outcomes import Counted, Outcome, Published, Voided, refused
 from gossipq.core.ledger.records import Announced, DoneRow
-from gossipq.core.storage import Entry, Table, log, payloads
+from gossipq.core.storage import Entry, Table, log
 from gossipq.types import Index
 from gossipq.values import Ref
 
@@ -40,8 +41,7 @@ class Repeats:
         index = self._by_key.get(key)
         return None if index is None else (index, self._done[index])
 
-    def announce(self, entry: Entry) -> None:
-        key = msgspec.msgpack.decode(entry.payload, type=payloads.RequestKey).key
+    def announce(self, entry: Entry, key: bytes) -> None:
         self.announced = Announced(key, entry.term, entry.index)
         self._state.put(records.ANNOUNCED, records.encode(self.announced))
 
@@ -60,12 +60,12 @@ class Repeats:
             return found.key, refused("busy", "the same request is done: its answer is ready in a moment")
         return found.key, None
 
-    def note(self, key: bytes, entry: Entry, outcome: Outcome) -> None:
+    def note(self, key: bytes, entry: Entry, payload: Any, outcome: Outcome) -> None:
         """Remember the outcome of an applied entry. Refused requests are not remembered."""
         if not key or outcome.error:
             return
         count = outcome.count if isinstance(outcome, Counted) else 1
-        done = DoneRow(key, entry.time_ms, count, ref=_record_of(entry))
+        done = DoneRow(key, entry.time_ms, count, ref=_record_of(entry.kind, payload))
         if isinstance(outcome, Voided) and (stored := outcome.published) is not None:
             place = {"partition": stored.partition, "offset": stored.offset, "runs": stored.runs}
             done = msgspec.structs.replace(done, **place)
@@ -78,14 +78,12 @@ class Repeats:
             self._state.delete(records.key(b"k", index))
 
 
-def _record_of(entry: Entry) -> Ref | None:
+def _record_of(kind: int, payload: Any) -> Ref | None:
     """Return the record that a request named, by its place."""
-    if entry.kind == log.VOID:
-        void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
-        return Ref(void.partition, void.offset, void.index, void.record)
-    if entry.kind == log.REQUEUE:
-        letters = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
-        return Ref(letters.partition, letters.ranges[0][0])
+    if kind == log.VOID:
+        return Ref(payload.partition, payload.offset, payload.index, payload.record)
+    if kind == log.REQUEUE:
+        return Ref(payload.partition, payload.ranges[0][0])
     return None
 
 

@@ -22,8 +22,6 @@ EXPIRED_PER_ENTRY = 1_000
 
 
 decode_result = msgspec.msgpack.Decoder(ResultRow).decode
-_decode_ack = msgspec.msgpack.Decoder(payloads.AckWithResults).decode
-_decode_expire = msgspec.msgpack.Decoder(payloads.ExpireResults).decode
 
 
 class Results:
@@ -60,9 +58,8 @@ class Results:
 
     # --- applying -------------------------------------------------------------------------------------------
 
-    def ack(self, entry: Entry) -> Counted:
+    def ack(self, entry: Entry, payload: payloads.AckWithResults) -> Counted:
         """Ack records, and store the results of those that were open."""
-        payload = _decode_ack(entry.payload)
         acked: dict[PartitionKey, Intervals] = {}
         for partition, first, end in payload.ack.ranges:
             acked.setdefault(partition, Intervals()).add(first, end)
@@ -72,7 +69,7 @@ class Results:
             if result.offset in acked.get(result.partition, ())
             and (attempt := self._open_attempt(payload.ack.group_id, result)) is not None
         ]
-        outcome = self._groups.acked(entry, payload.ack)
+        outcome = self._groups.ack(entry, payload.ack)
         for result, attempt in kept:
             self._put(entry, payload.ack, result, attempt)
         return outcome
@@ -114,9 +111,8 @@ class Results:
         if self.first_end_ms is None or end_ms < self.first_end_ms:
             self.first_end_ms = end_ms
 
-    def expire(self, entry: Entry) -> Counted:
+    def expire(self, entry: Entry, payload: payloads.ExpireResults) -> Counted:
         """Delete the results whose time is over."""
-        payload = _decode_expire(entry.payload)
         row_keys = self._state.scan_keys(b"y", records.key(b"y", payload.before_ms + 1))
         gone = list(islice(row_keys, payload.count_max))
         for row_key in gone:

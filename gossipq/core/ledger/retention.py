@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
 
-import msgspec
-
 from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import decode_ack
@@ -20,14 +18,12 @@ from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.storage import (
     INDEX_KEY,
-    TRIM,
     Entry,
     LogState,
     Tables,
     Trim,
     decode_row,
     log,
-    payloads,
 )
 from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey, topic_id_of
 from gossipq.values import Ref, Start, TopicConfig
@@ -52,25 +48,24 @@ def awaited(
     """
     needed: dict[PartitionKey, Offset] = {}
     trimming: set[PartitionKey] = set()
-    decode = msgspec.msgpack.decode
     for entry in unapplied:
         found: list[tuple[PartitionKey, Offset]] = []
-        if entry.kind == TRIM:
-            trimming.add(decode(entry.payload, type=Trim).partition)
+        if entry.kind == log.TRIM:
+            trimming.add(log.message_of(entry).partition)
         elif entry.kind == log.GROUP:
-            made = decode(entry.payload, type=payloads.GroupChange)
+            made = log.message_of(entry)
             known = ledger.group_ids.get((made.topic_id, made.name))
             found = [
                 _begin(start) for start in made.starts if known not in ledger.cursors.get(start.partition, ())
             ]
         elif entry.kind == log.REGROUP:
-            found = [_begin(start) for start in decode(entry.payload, type=payloads.Regroup).starts]
+            found = [_begin(start) for start in log.message_of(entry).starts]
         elif entry.kind == log.REQUEUE:
-            letters = decode(entry.payload, type=payloads.Letters)
+            letters = log.message_of(entry)
             # dead letters need no log
             found = [(letters.partition, first) for first, _ in letters.ready]
         elif entry.kind == log.TOPIC:
-            topic_id = decode(entry.payload, type=payloads.TopicChange).info.id
+            topic_id = log.message_of(entry).info.id
             found = [(each, 0) for each in ledger.partitions if topic_id_of(each) == topic_id]
         for partition, first in found:
             needed[partition] = min(first, needed.get(partition, first))

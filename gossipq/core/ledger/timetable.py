@@ -17,8 +17,6 @@ from gossipq.types import Index, PartitionKey, topic_id_of
 from gossipq.values import Schedule, Tick
 
 _decode_row = msgspec.msgpack.Decoder(ScheduleRow).decode
-_decode_change = msgspec.msgpack.Decoder(payloads.ScheduleChange).decode
-_decode_tick = msgspec.msgpack.Decoder(payloads.TickDone).decode
 
 
 class ScheduleName(NamedTuple):
@@ -75,9 +73,8 @@ class Timetable:
 
     # --- applying -------------------------------------------------------------------------------------------
 
-    def change(self, entry: Entry) -> Outcome:
+    def change(self, entry: Entry, payload: payloads.ScheduleChange) -> Outcome:
         """Set, change or remove a schedule."""
-        payload = _decode_change(entry.payload)
         name = ScheduleName(payload.partition, payload.schedule.name)
         outcome = self._remove(name) if payload.deleted else self._set(entry, name, payload.schedule)
         if entry.body:
@@ -116,9 +113,8 @@ class Timetable:
         self._put(name, row)
         return Counted(1)
 
-    def tick(self, entry: Entry) -> Outcome:
+    def tick(self, entry: Entry, payload: payloads.TickDone) -> Outcome:
         """Store the record of a tick, once."""
-        payload = _decode_tick(entry.payload)
         name = ScheduleName(payload.partition, payload.name)
         row = self.rows.get(name)
         if row is None or row.version != payload.version:

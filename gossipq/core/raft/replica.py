@@ -244,7 +244,7 @@ class Replica:
     def _note(self, entry: Entry) -> None:
         """Follow a new entry: it may name the copies, and others may need it soon."""
         if entry.kind == log.CONFIG:
-            self.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=CopySet))
+            self.configure(entry.index, log.message_of(entry))
         if self.progress:
             self._recent.put(entry, len(entry.body) + ROW_BYTES)
 

@@ -16,12 +16,14 @@ The body (a sealed batch) is in the `body` table under the same key. If two entr
 chains, their logs are equal up to there.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from gossipq.core.storage import payloads
 from gossipq.core.storage.tables import Table
 from gossipq.errors import CorruptLog
 from gossipq.types import DELAY, BatchInfo, Index, PartitionKey, Term
@@ -42,8 +44,6 @@ ACCESS = 42
 SCHEDULE, TICK = 43, 44
 RESULT, EXPIRE_RESULTS = 50, 51
 VERSION = 2  #: highest payload version that this code writes and reads, for every kind
-#: kinds written as version 2: they contain ranges, and ACK contains failures
-SINCE_2 = (LEASE, ACK, FAIL)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -132,6 +132,66 @@ def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
         due = Due(*DUE_PAYLOAD.unpack_from(payload, end))
         end += DUE_PAYLOAD.size
     return partition, BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, payload[end:]), due
+
+
+class EntryKind(NamedTuple):
+    """What all entries of a kind have in common."""
+
+    decode: Callable[[bytes], Any]  #: their payload
+    version: int = 1  #: in which this code writes it
+    #: applying one leaves rows that must be deleted later
+    is_swept: bool = False
+
+
+def _kind(payload: type, version: int = 1, is_swept: bool = False) -> EntryKind:
+    return EntryKind(msgspec.msgpack.Decoder(payload).decode, version, is_swept)
+
+
+def _decode_noop(payload: bytes) -> payloads.RequestKey | None:
+    return msgspec.msgpack.decode(payload, type=payloads.RequestKey) if payload else None
+
+
+#: The table of kinds. Kinds of version 2 contain ranges, and ACK contains failures.
+KINDS: dict[int, EntryKind] = {
+    NOOP: EntryKind(_decode_noop),
+    CONFIG: _kind(payloads.CopySet),
+    PUBLISH: EntryKind(parse_publish),
+    TOPIC: _kind(payloads.TopicChange, is_swept=True),
+    GROUP: _kind(payloads.GroupChange),
+    LEASE: _kind(payloads.LeaseRows, version=2),
+    ACK: _kind(payloads.AckRanges, version=2),
+    TRIM: _kind(payloads.Trim, is_swept=True),
+    META_TOPIC: _kind(payloads.TopicChange),
+    FORGET: _kind(payloads.Forget),
+    RELEASE: _kind(payloads.Release),
+    FAIL: _kind(payloads.Fail, version=2),
+    PARK: _kind(payloads.Park),
+    DEAD: _kind(payloads.Dead),
+    REPLAY: _kind(payloads.Letters),
+    PURGE: _kind(payloads.Letters),
+    VOID: _kind(payloads.Void),
+    RESCHEDULE: _kind(payloads.DueChange),
+    EDIT: _kind(payloads.Void),
+    REQUEUE: _kind(payloads.Letters),
+    STEP: _kind(payloads.AckAndPublish),
+    MEMBER: _kind(payloads.RosterChange),
+    INSTALLED: _kind(payloads.InstalledTopics),
+    OPTIONS: _kind(payloads.Options),
+    ROLLUP: _kind(payloads.Rollup),
+    REGROUP: _kind(payloads.Regroup, is_swept=True),
+    ACCESS: _kind(payloads.NewAccess),
+    SCHEDULE: _kind(payloads.ScheduleChange),
+    TICK: _kind(payloads.TickDone),
+    RESULT: _kind(payloads.AckWithResults),
+    EXPIRE_RESULTS: _kind(payloads.ExpireResults),
+}
+SINCE_2 = frozenset(kind for kind, row in KINDS.items() if row.version == 2)
+SWEPT = frozenset(kind for kind, row in KINDS.items() if row.is_swept)
+
+
+def message_of(entry: Entry) -> Any:
+    """Decode the payload of an entry of a kind that this code knows."""
+    return KINDS[entry.kind].decode(entry.payload)
 
 
 class LogState:
