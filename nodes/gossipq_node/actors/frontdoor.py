@@ -43,16 +43,14 @@ from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfi
 from gossipq.peer_messages import AccessTold, Append, Report
 from gossipq.peer_messages import View as Said
 from gossipq.permissions import Rights
-from gossipq.rates import Rates
 from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin, ShardId
 from gossipq.values import AccessTable, CopyStats, Member, Message, WorkerStats
-from gossipq.verbs import SETTLES
 from gossipq.wire.frames import Header, decode, encode, peek
 from gossipq_node.actors.admission import Admission
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.actors.discovery import Discovery
+from gossipq_node.actors.door import READ_ON_THE_WAY, Door
 from gossipq_node.actors.faults import Faults
-from gossipq_node.actors.guard import Guard
 from gossipq_node.actors.oversight import Oversight
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox, Measure, Membership, Use
@@ -65,7 +63,6 @@ SHARE_MS = 100  #: news that arrive within this time are shared together
 ALONE_MS = 2 * limits.VIEW_AGAIN_MS
 ANNOUNCE_MS = 1_000  #: time between two announcements to a meta leader whose roster lacks this node
 REMOVED = "this node was taken off the roster: stop it; with an empty data directory it may join again"
-SETTLING = frozenset(each.verb for each in SETTLES)
 _LOST = encode(Bye(lost=True))
 SERVING = ("ready", "full")  #: states in which a worker leads its shards
 
@@ -138,9 +135,9 @@ class Frontdoor:
         #: (copy, address) of other nodes' workers -> when a message was last forwarded there
         self._remote: dict[tuple[str, str], int] = {}
         self.bad_messages = 0
-        self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
-        self._user_rates = Rates(settings.quota, "user")
-        self._guard = Guard(settings.access, settings.token, settings.clients_bind, settings.clear_tokens)
+        self._faults = Faults("frontdoor")
+        self._door = Door(settings, mailbox)
+        self._guard = self._door.guard
         #: clients that sent HELLO here, while the cluster is closed
         self._greeted: dict[Origin, Rights | None] = {}
 
@@ -188,38 +185,7 @@ class Frontdoor:
     def turn(self, arrived: list[Incoming], now: Now) -> None:
         """Raises NotAdmitted if the cluster refuses this node as it is; then the node ends."""
         for message in arrived:
-            header = None
-            try:
-                if self._mailbox.from_peer(message.origin):
-                    self._hear(message, now)
-                    continue
-                header = peek(message.control)
-                if (
-                    self._mailbox.answerer(message.origin)
-                    and header.verb == Challenge.verb
-                    and not header.request_id
-                ):
-                    self._hear(message, now)  # the answer of a process that `post` wrote to
-                    continue
-                if self._admission.hears(header.request_id, message, now):
-                    continue
-                self._check_rates(message, header, now)
-                if header.shard == NODE_SHARD:
-                    self._serve(message, header, now)
-                else:
-                    if header.verb == Hello.verb and self._guard.closed:
-                        # a worker trusts forwarded messages as coming from this host
-                        self._greet(message, now)
-                    self._forward(message, header, now)
-            except GossipqError as error:
-                self.bad_messages += 1
-                if header is not None or not self._mailbox.from_peer(message.origin):
-                    said = refusal(error)
-                    self._refuse(message, header, structs.replace(said, hint=said.hint or "see PROTOCOL.md"))
-            except Exception as error:
-                self._faults.met("a message", None, error)
-                if not self._mailbox.from_peer(message.origin):
-                    self._refuse(message, header, RefusedMessage(Internal.code, INTERNAL, INTERNAL_HINT))
+            self._receive(message, now)
         for origin in self._mailbox.gone():
             self._greeted.pop(origin, None)
             self._tell_lost(origin, now)
@@ -241,6 +207,47 @@ class Frontdoor:
         if self.board.due(now, LOOK_MS):
             self._look(now)
 
+    def _receive(self, message: Incoming, now: Now) -> None:
+        header = None
+        try:
+            if self._mailbox.from_peer(message.origin):
+                self._hear(message, now)
+                return
+            header = peek(message.control)
+            if (
+                self._mailbox.answerer(message.origin)
+                and header.verb == Challenge.verb
+                and not header.request_id
+            ):
+                self._hear(message, now)  # the answer of a process that `post` wrote to
+                return
+            if self._admission.hears(header.request_id, message, now):
+                return
+            # a worker charges the user of a request that is forwarded to it
+            rights = self._greeted.get(message.origin) if header.shard == NODE_SHARD else None
+            address = self._mailbox.address(message.origin)
+            self._door.charge(message, header.verb, address, rights, now)
+            if header.shard == NODE_SHARD:
+                reply = self._serve(message, header, now)
+            else:
+                if header.verb == Hello.verb and self._guard.closed:
+                    # a worker trusts forwarded messages as coming from this host
+                    self._greet(message, now)
+                reply = self._forward(message, header, now)
+            if reply is not None:
+                self._door.answer(message.origin, header, reply)
+        except GossipqError as error:
+            self.bad_messages += 1
+            if header is not None or not self._mailbox.from_peer(message.origin):
+                said = refusal(error)
+                said = structs.replace(said, hint=said.hint or "see PROTOCOL.md")
+                self._door.answer(message.origin, header, said)
+        except Exception as error:
+            self._faults.met("a message", None, error)
+            if not self._mailbox.from_peer(message.origin):
+                said = RefusedMessage(Internal.code, INTERNAL, INTERNAL_HINT)
+                self._door.answer(message.origin, header, said)
+
     def _look(self, now: Now) -> None:
         self._use = self._measure()
         self.board.audit.extend(self._guard.take_audit(now))
@@ -252,44 +259,35 @@ class Frontdoor:
 
     # --- clients --------------------------------------------------------------------------------------------
 
-    def _serve(self, message: Incoming, header: Header, now: Now) -> None:
+    def _serve(self, message: Incoming, header: Header, now: Now) -> Message | None:
+        """Returns the answer; None for a message without one."""
         _, request = decode(message.control)
         if self._guard.closed and not isinstance(request, Hello | Ping | Bye):
             self._check(message, request, now)
         if isinstance(request, Hello):
             if self._guard.closed:
                 self._greeted[message.origin] = self._greet(message, now)
-            self._answer(message, header, self._welcome())
-        elif isinstance(request, WhoAmI):
-            self._answer(message, header, self._guard.identity(self._greeted.get(message.origin)))
-        elif isinstance(request, Ping):
-            self._answer(message, header, Pong())
-        elif isinstance(request, Status):
-            self._answer(message, header, self._status(now))
-        elif isinstance(request, ListAlarms):
-            self._answer(message, header, Alarms(self._oversight.alarms(self._status(now), now)))
-        elif isinstance(request, ShowConfig):
-            self._answer(message, header, ConfigShown(list(self._settings.config)))
-        elif not isinstance(request, Bye):
-            raise UnknownVerb(
-                f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header"
-            )
-
-    def _check_rates(self, message: Incoming, header: Header, now: Now) -> None:
-        """Raises Busy if the client has used up its rate."""
-        size, settles = len(message.control) + len(message.batch), header.verb in SETTLING
-        self._rates.check(self._mailbox.address(message.origin), size, now.boot_ms, settles)
-        rights = self._greeted.get(message.origin)
-        # a forwarded request is counted by the worker
-        if rights is not None and header.shard == NODE_SHARD:
-            self._user_rates.check(rights.user, size, now.boot_ms, settles)
+            return self._welcome()
+        if isinstance(request, WhoAmI):
+            return self._guard.identity(self._greeted.get(message.origin))
+        if isinstance(request, Ping):
+            return Pong()
+        if isinstance(request, Status):
+            return self._status(now)
+        if isinstance(request, ListAlarms):
+            return Alarms(self._oversight.alarms(self._status(now), now))
+        if isinstance(request, ShowConfig):
+            return ConfigShown(list(self._settings.config))
+        if isinstance(request, Bye):
+            return None
+        text = f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header"
+        raise UnknownVerb(text)
 
     def _greet(self, message: Incoming, now: Now) -> Rights | None:
         """Checks a HELLO. Raises Forbidden."""
         _, hello = decode(message.control)
         assert isinstance(hello, Hello), "by its verb"
-        encrypted = self._mailbox.encrypted(message.origin)
-        return self._guard.greet(hello, self._mailbox.address(message.origin), now, encrypted)
+        return self._door.greet(message.origin, hello, now)
 
     def _check(self, message: Incoming, request: Message, now: Now) -> None:
         """Raises Forbidden if the request is not allowed, or BadRequest if the
@@ -313,33 +311,32 @@ class Frontdoor:
         said = welcome(self._settings, self._view.routes(), self._view.nodes())
         return structs.replace(said, leaderless=leaderless, away=away)
 
-    def _forward(self, message: Incoming, header: Header, now: Now) -> None:
+    def _forward(self, message: Incoming, header: Header, now: Now) -> RefusedMessage | None:
+        """Returns an answer if no worker that serves the message can be reached."""
+        settings, shard = self._settings, header.shard
         if header.verb >= Append.verb:
             raise UnknownVerb(f"verb {header.verb} is for nodes only")
         if len(message.origin) > DIRECT_ORIGIN_PARTS:
             raise ProtocolError("a message is forwarded once")
         if _tells_secrets(message, header) and not self._mailbox.encrypted(message.origin):
-            raise Forbidden(
-                "a secret is told encrypted", hint="join by the invitation, at the doors it names"
-            )
-        if header.shard >= self._settings.shards:
-            text = f"shard {header.shard} does not exist; this cluster has 0 to {self._settings.shards - 1}"
-            self._refuse(
-                message, header, RefusedMessage(BadRequest.code, text, "say HELLO again: it tells the shards")
-            )
-            return
-        if elsewhere := self._elsewhere(header.shard):
-            self._remote[self._view.leader(header.shard), elsewhere] = now.boot_ms
-            if not self._pass_on(self._view.leader(header.shard), elsewhere, message):
-                text = f"node {self._settings.node} has no connection to the leader of shard {header.shard}"
-                self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
-            return
-        worker = header.shard % len(self._settings.forwards)
-        state = self._states.get(worker)
-        away = state is not None and not state.running
-        if away or not self._pass_on(self._me, self._settings.forwards[worker], message):
-            text = f"worker {worker} of node {self._settings.node} is starting again"
-            self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
+            raise Forbidden(READ_ON_THE_WAY, hint="join by the invitation, at the doors it names")
+        if shard >= settings.shards:
+            text = f"shard {shard} does not exist; this cluster has 0 to {settings.shards - 1}"
+            return RefusedMessage(BadRequest.code, text, "say HELLO again: it tells the shards")
+        if elsewhere := self._elsewhere(shard):
+            leader = self._view.leader(shard)
+            self._remote[leader, elsewhere] = now.boot_ms
+            if self._pass_on(leader, elsewhere, message):
+                return None
+            text = f"node {settings.node} has no connection to the leader of shard {shard}"
+        else:
+            worker = shard % len(settings.forwards)
+            state = self._states.get(worker)
+            away = state is not None and not state.running
+            if not away and self._pass_on(self._me, settings.forwards[worker], message):
+                return None
+            text = f"worker {worker} of node {settings.node} is starting again"
+        return RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS)
 
     def _pass_on(self, copy: str, worker: str, message: Incoming) -> bool:
         """Forwards to the worker of `copy` at that address. Returns False if the worker is out of
@@ -363,12 +360,6 @@ class Frontdoor:
         or the leader is unknown.
         """
         return self._view.route(shard).endpoint if self._view.leader(shard) != self._me else ""
-
-    def _answer(self, message: Incoming, header: Header | None, reply: Message) -> None:
-        request_id = header.request_id if header else 0
-        self._mailbox.reply(message.origin, encode(reply, header.shard if header else NODE_SHARD, request_id))
-
-    _refuse = _answer
 
     # --- the cluster ----------------------------------------------------------------------------------------
 
@@ -531,7 +522,7 @@ class Frontdoor:
             events=list(self._discovery.events),
             cpu_ms=self._use.cpu_ms,
             rss_bytes=self._use.rss_bytes,
-            over_quota=self._rates.refused + self._user_rates.refused,
+            over_quota=self._door.over_quota,
             turned_away=self._mailbox.turned_away,
             faults=self._faults.count,
             door=settings.keys.door if settings.keys is not None and settings.keys.encrypts else b"",

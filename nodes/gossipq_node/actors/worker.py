@@ -15,7 +15,7 @@ from msgspec import structs
 from gossipq import limits
 from gossipq.clock import Clock
 from gossipq.core.delivery import within
-from gossipq.core.desk import INTERNAL, INTERNAL_HINT, Client, Request, refusal
+from gossipq.core.desk import INTERNAL, INTERNAL_HINT, Request, refusal
 from gossipq.core.effects import Effects
 from gossipq.core.raft import Dice
 from gossipq.core.shard import Shard
@@ -37,25 +37,18 @@ from gossipq.errors import (
 )
 from gossipq.messages import (
     Bye,
-    Challenge,
     Done,
     Entrust,
-    Entrusted,
     Hello,
-    Join,
     Ping,
     Pong,
     Publish,
     PublishPlain,
     Reset,
-    SetAccess,
-    SetMember,
-    SetOptions,
     WhoAmI,
 )
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import AccessTold, Greet, Prove, View
-from gossipq.rates import Rates
 from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
 from gossipq.verbs import OF_NODES, SETTLES
@@ -65,10 +58,10 @@ from gossipq.wire.frames import Header, decode, encode
 from gossipq.wire.opener import Opener
 from gossipq_node.actors import worker_stats
 from gossipq_node.actors.cluster import OtherNodes
+from gossipq_node.actors.door import Door
 from gossipq_node.actors.faults import Faults
-from gossipq_node.actors.guard import Guard, NameOf
+from gossipq_node.actors.guard import NameOf
 from gossipq_node.actors.intake import Intake
-from gossipq_node.actors.prover import Prover
 from gossipq_node.actors.sender import Sender, header_of, unread
 from gossipq_node.actors.sessions import Session, Sessions
 from gossipq_node.actors.space import Space
@@ -119,7 +112,8 @@ class Worker:
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
         self._sessions, self._timings = self._no_sessions(), Timings()
-        self._rates, self._user_rates = Rates(settings.quota), Rates(settings.quota, "user")
+        self._door = Door(settings, mailbox)
+        self._guard = self._door.guard
         self._faults = Faults(f"worker {settings.worker}")
         self._sender = Sender(
             settings,
@@ -129,8 +123,6 @@ class Worker:
             self._faults,
             lambda origin: self._sessions.resets(origin),
         )
-        self._prover = Prover(settings.member.copy, settings.token)
-        self._guard = Guard(settings.access, settings.token, settings.clients_bind, settings.clear_tokens)
         self._alarms = WorkerAlarms(settings.node, settings.worker)
         self._turned_us = 0
         self._came: dict[ShardId, int] = {}  # batches that came in this turn, by shard
@@ -362,15 +354,15 @@ class Worker:
             return
         try:
             header, request = decode(message.control)
-            client = session.client if session is not None else None
-            size, settles = len(message.control) + len(message.batch), type(request) in SETTLES
-            address = client.address if client is not None else self._mailbox.address(origin)
-            self._rates.check(address, size, now.boot_ms, settles)
-            if client is not None and client.rights is not None:
-                self._user_rates.check(client.rights.user, size, now.boot_ms, settles)
-                names = self._topic_names(header.shard)
-                owner = client.session if ownership.is_owned(client.session) else b""
-                self._guard.check(client.rights, request, names, client.address, now, owner)
+            if session is None:
+                self._door.charge(message, header.verb, self._mailbox.address(origin), None, now)
+            else:
+                client = session.client
+                self._door.charge(message, header.verb, client.address, client.rights, now)
+                if client.rights is not None:
+                    names = self._topic_names(header.shard)
+                    owner = client.session if ownership.is_owned(client.session) else b""
+                    self._guard.check(client.rights, request, names, client.address, now, owner)
             if type(request) is Publish and session is not None:
                 self._publish(message.origin, message.batch, header, session, request)
             elif type(request) is PublishPlain and session is not None:
@@ -481,15 +473,14 @@ class Worker:
         return found.topic_name if found is not None else lambda topic_id: ""
 
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
-        address = self._mailbox.address(origin)
-        rights = self._guard.greet(hello, address, now, self._mailbox.encrypted(origin))
+        address, rights = self._mailbox.address(origin), self._door.greet(origin, hello, now)
         if self._sessions.greet(origin, hello, now.boot_ms, address, rights):
             self._turn.end_session(hello.session, silent=True)
             self._reset("the session may do less than before")
         if (term := self._term(header.shard)) is not None:
             self._sessions.greeted(origin, header.shard, term)
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
-        self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
+        self._door.answer(origin, header, answer)
 
     def _from_client(
         self, message: Incoming, header: Header, session: Session, request: Message, now: Now
@@ -497,7 +488,7 @@ class Worker:
         origin, client = message.origin, session.client
         if isinstance(request, Ping):
             self._check_greeted(origin, header.shard)
-            self._mailbox.reply(origin, encode(Pong(), header.shard, header.request_id))
+            self._door.answer(origin, header, Pong())
             if self._sessions.renews(origin, now.boot_ms):
                 self._turn.renew(client.session)
         elif isinstance(request, Bye):
@@ -511,36 +502,20 @@ class Worker:
             for shard in led:
                 self._turn.touch(shard.id)
             reply = worker_stats.answer(request, self._settings, led, self._sessions, now, client.rights)
-            self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
+            self._door.answer(origin, header, reply)
         elif isinstance(request, Entrust):
-            self._guard.check_invited(request, self._mailbox.encrypted(origin), now)
-            secret = Entrusted(self._settings.secret)
-            self._mailbox.reply(origin, encode(secret, header.shard, header.request_id))
-        elif isinstance(request, Join | SetMember | SetOptions | SetAccess) and (
-            challenge := self._asked_for_proof(origin, client, request)
-        ):
-            self._mailbox.reply(origin, encode(challenge, header.shard, header.request_id))
+            self._door.answer(origin, header, self._door.entrust(origin, request, now))
         elif isinstance(request, WhoAmI):
-            said = self._guard.identity(client.rights)
-            self._mailbox.reply(origin, encode(said, header.shard, header.request_id))
+            self._door.answer(origin, header, self._guard.identity(client.rights))
         elif isinstance(request, Kick):
-            self._mailbox.reply(origin, encode(self._kick(request, now), header.shard, header.request_id))
+            self._door.answer(origin, header, self._kick(request, now))
+        elif (challenge := self._door.challenge(origin, client.rights, request)) is not None:
+            self._door.answer(origin, header, challenge)
         else:
             if message.batch:
                 _verified(session, message.batch)
             asked = Request(request, origin, header.request_id, client, message.batch)
             self._turn.step(self._shard(header), asked)
-
-    def _asked_for_proof(
-        self, origin: Origin, client: Client, request: Join | SetMember | SetOptions | SetAccess
-    ) -> Challenge | None:
-        """What to answer to who has not proven that it knows the secret."""
-        if isinstance(request, SetAccess) and self._guard.may_change(client.rights):
-            return None
-        if isinstance(request, Join) and request.invite and self._mailbox.encrypted(origin):
-            return None  # the meta shard knows whether it is good
-        asker, nonce = (request.member.copy, request.nonce) if isinstance(request, Join) else ("", b"")
-        return self._prover.asked(origin, request, asker, nonce)
 
     def _kick(self, request: Kick, now: Now) -> Done:
         within("for_ms", request.for_ms, 0, limits.KICK_MS_MAX)
@@ -638,7 +613,7 @@ class Worker:
             disk_free_bytes=self._space.disk_free_bytes,
             disk_reserve_bytes=self._space.reserve_bytes,
             faults=self._faults.count,
-            over_quota=self._rates.refused + self._user_rates.refused,
+            over_quota=self._door.over_quota,
         )
         if META_SHARD in self._turn.shards and self._guard.users.version:
             self._cluster.tell_access(self._guard.users.table)  # to who has started again
