@@ -43,6 +43,11 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
                 "--sqs needs access keys", "--sqs-keys FILE; docs/reference/http.md describes it"
             )
         found.append(Sqs(callers, settings.sqs_keys, settings.public_url))
+    if settings.webhooks:
+        from gossipq_gateway.webhooks.dialect import Webhooks
+        from gossipq_gateway.webhooks.hooks import read
+
+        found.append(Webhooks(read(settings.webhooks)))
     found += map(plugins.dialect_of, settings.dialects)
     return found
 

@@ -23,6 +23,7 @@ class Settings(NamedTuple):
     sqs: bool = False
     sqs_keys: str = ""  #: file of access keys
     dialects: tuple[Wanted, ...] = ()  #: of other packages
+    webhooks: str = ""  #: file of groups that are pushed to URLs
 
     @property
     def known_hosts(self) -> tuple[str, ...]:

@@ -52,6 +52,9 @@ CALLER_S = 2.0
 @click.option("--sqs", is_flag=True, help="Amazon SQS, at /sqs of the port of HTTP")
 @click.option("--sqs-keys", metavar="FILE", default="", help="access keys of SQS, a file of your own (0600)")
 @click.option(
+    "--webhooks", metavar="FILE", default="", help="push groups to URLs: a TOML file of your own (0600)"
+)
+@click.option(
     "--dialect",
     "dialects",
     multiple=True,

@@ -1,0 +1,1 @@
+"""Webhooks: groups whose records are POSTed to a URL, signed as Standard Webhooks says."""
