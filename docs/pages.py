@@ -40,6 +40,7 @@ ELSEWHERE = {
     "spark/README.md": "how-to/spark.md",
     "clients/integrations/gossipq_outbox/README.md": "how-to/outbox.md",
     "clients/integrations/gossipq_starlette/README.md": "how-to/starlette.md",
+    "clients/integrations/gossipq_django/README.md": "how-to/django.md",
     "clients/c/README.md": "reference/clients/c.md",
     "clients/go/README.md": "reference/clients/go.md",
     "clients/java/README.md": "reference/clients/java.md",

@@ -19,6 +19,7 @@ PACKAGES = {
     "gossipq_gateway": HOME / "clients" / "gateway" / "gossipq_gateway",
     "gossipq_dialects": HOME / "clients" / "gateway" / "gossipq_dialects",
     "gossipq_celery": HOME / "clients" / "integrations" / "gossipq_celery",
+    "gossipq_django": HOME / "clients" / "integrations" / "gossipq_django",
     "gossipq_outbox": HOME / "clients" / "integrations" / "gossipq_outbox",
     "gossipq_starlette": HOME / "clients" / "integrations" / "gossipq_starlette",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
@@ -67,7 +68,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "spark": (3, ("pyspark_gossipq",)),
     # what frameworks call: a package each, which asks the public client
-    "integrations": (3, ("gossipq_celery", "gossipq_outbox", "gossipq_starlette")),
+    "integrations": (3, ("gossipq_django", "gossipq_celery", "gossipq_outbox", "gossipq_starlette")),
     "actors": (4, ("gossipq_node.actors",)),
     # plays the nodes that a client is tested with
     "stand_ins": (4, ("gossipq_cli.conformance.between",)),
@@ -279,11 +280,20 @@ IMPORTERS = {
     "pyiceberg": ("gossipq_node.export.iceberg", "gossipq_node.export.iceberg_columns"),
     "sqlalchemy": ("gossipq_node.export.iceberg", "gossipq_outbox"),
     "psycopg": ("gossipq_outbox",),
+    "django": ("gossipq_django",),
+    "django_tasks": ("gossipq_django",),
     "hdrh": ("gossipq_cli.latency",),
     "obstore": ("gossipq_node.bucket",),
     "msgspec": (
         *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
-        *("gossipq_ops", "gossipq_gateway", "gossipq_dialects", "pyspark_gossipq", "gossipq_outbox"),
+        *(
+            "gossipq_ops",
+            "gossipq_gateway",
+            "gossipq_dialects",
+            "pyspark_gossipq",
+            "gossipq_outbox",
+            "gossipq_django",
+        ),
     ),
     "pytest": ("gossipq_client.pytest_plugin",),
     "kombu": ("gossipq_celery",),

@@ -1,0 +1,1 @@
+"""A site of Django with tasks and an outbox."""
