@@ -13,7 +13,7 @@ import gossipq
 NONCE_BYTES = 12  #: random: of one key seal at most 2**32 values
 
 
-class Sealer:
+class Sealer(gossipq.Middleware):
     """What it seals for one topic opens as that of no other. `keys`: id of one byte -> 32 bytes; the one in
     use is named. Put away the old ones when no value of theirs is kept any more."""
 
@@ -22,11 +22,17 @@ class Sealer:
         self._using = using
 
     # -- in the guide
+    def publish(self, record, call_next):
+        return call_next(record.replace(value=self.seal(record.value, record.topic)))
+
+    # --
+
+    def receive(self, message):
+        return message.replace(value=self.open(message.value, message.topic))
+
     def seal(self, value: bytes, topic: str) -> bytes:
         head = bytes((self._using,)) + os.urandom(NONCE_BYTES)
         return head + self._keys[self._using].encrypt(head[1:], value, head[:1] + topic.encode())
-
-    # --
 
     def open(self, sealed: bytes, topic: str) -> bytes:
         """Raises KeyError for a key that is not there, cryptography's InvalidTag for what was changed."""
@@ -36,13 +42,17 @@ class Sealer:
 
 def main() -> None:
     old, new = AESGCM.generate_key(256), AESGCM.generate_key(256)  # from where your secrets are
-    with gossipq.connect() as mq:
-        before, now = Sealer({1: old}, using=1), Sealer({1: old, 2: new}, using=2)
-        mq.publish("patients", before.seal(b"ada: 37.2", "patients"))
-        mq.publish("patients", now.seal(b"bob: 38.9", "patients"))
-        for record in mq.consume("patients", start="first", stop_at_end=True):
-            assert b"ada" not in record.value
-            print(record.value[0], now.open(record.value, "patients").decode())
+    with gossipq.connect() as before, gossipq.connect() as mq, gossipq.connect() as plain:
+        before.add_middleware(Sealer({1: old}, using=1))
+        mq.add_middleware(Sealer({1: old, 2: new}, using=2))
+        before.publish("patients", b"ada: 37.2")
+        mq.publish("patients", b"bob: 38.9")
+        sealed = [record.value for record in plain.consume("patients", start="first", stop_at_end=True)]
+        assert not any(b"ada" in value for value in sealed)
+        for value, record in zip(
+            sealed, mq.consume("patients", start="first", stop_at_end=True), strict=True
+        ):
+            print(value[0], record.value.decode())
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from gossipq.errors import (
 )
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Subscription, connect
-from gossipq_client.handlers import Handlers, Middleware
+from gossipq_client.handlers import Handlers, Middleware, Outgoing
 from gossipq_client.operations import DeadLetter, Job, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
 from gossipq_client.values import Reject, Retry, TimeLimitExceeded
@@ -55,6 +55,7 @@ __all__ = [
     "NoReply",
     "NotConfirmed",
     "NotFound",
+    "Outgoing",
     "PendingReceipt",
     "PendingReceipts",
     "Receipt",

@@ -3,16 +3,64 @@
 log = MessageLog()
 mq.add_middleware(log)
 handler.addFilter(log)  # of logging: each line that a handler writes has topic and ref of its message
+
+mq.add_middleware(Compression())  # of publishers and of consumers
 """
 
+import gzip
 import logging
+import zlib
 from contextvars import ContextVar
 from typing import Any
 
-from gossipq_client.handlers import Middleware
+from gossipq.limits import MIB
+from gossipq_client.handlers import CallNext, Middleware, Outgoing
 from gossipq_client.session import Record
+from gossipq_client.values import Undecodable
 
-__all__ = ["MessageLog", "Middleware"]
+__all__ = ["Compression", "MessageLog", "Middleware", "Outgoing"]
+
+ENCODING, GZIP = "content-encoding", "gzip"
+GZIP_BITS = 16 + zlib.MAX_WBITS
+
+
+class Compression(Middleware):
+    """Compress values by gzip when they are published, and decompress them for handlers, loops and fetches.
+
+    The header `content-encoding: gzip` marks a compressed record. A topic can hold records with and without
+    it, and clients in other languages can read both.
+
+    min_bytes: shorter values are sent as they are, and so are those that would not become shorter
+    level: 1 (fast) to 9 (small)
+    max_bytes: a value that is larger once it is decompressed is undecodable
+    """
+
+    def __init__(self, min_bytes: int = 1_024, level: int = 6, max_bytes: int = 64 * MIB) -> None:
+        self._min_bytes, self._level, self._max_bytes = min_bytes, level, max_bytes
+
+    def publish(self, record: Outgoing, call_next: CallNext) -> Any:
+        """Compress a value that becomes shorter by it."""
+        if len(record.value) < self._min_bytes or ENCODING in record.headers:
+            return call_next(record)
+        packed = gzip.compress(record.value, self._level, mtime=0)
+        if len(packed) >= len(record.value):
+            return call_next(record)
+        return call_next(record.replace(value=packed, headers={**record.headers, ENCODING: GZIP}))
+
+    def receive(self, message: Any) -> Any:
+        """Decompress a value that is marked. Raises Undecodable for one that is damaged or too large."""
+        headers = message.headers_shown if message.header_bytes else {}
+        if headers.get(ENCODING) != GZIP:
+            return message
+        unpacker = zlib.decompressobj(GZIP_BITS)
+        try:
+            value = unpacker.decompress(message.value, self._max_bytes)
+        except zlib.error as error:
+            raise Undecodable(f"not gzip, as its header says: {error}") from None
+        if not unpacker.eof:
+            raise Undecodable(f"cut off, or larger than {self._max_bytes} bytes")
+        del headers[ENCODING]
+        return message.replace(value=value, headers=headers)
 
 
 class MessageLog(Middleware, logging.Filter):

@@ -4,10 +4,11 @@ replies, and how a run ends.
 
 from gossipq_client.handlers.calls import CANCELLED, awaited, called, goes_on, whole
 from gossipq_client.handlers.crew import STUCK_END_S, Crew
+from gossipq_client.handlers.departure import Outgoing, lists_of, one_of, outgoing, sendable
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.limits import LOOK_MS, Limits, RunEnd
-from gossipq_client.handlers.middleware import Around, Middleware
+from gossipq_client.handlers.middleware import Around, CallNext, Layers, Middleware
 from gossipq_client.handlers.registry import Function, Handler, Handlers, Hook
 from gossipq_client.handlers.reports import left, overdue, returned, stack_of, tell, untold
 from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
@@ -18,6 +19,7 @@ __all__ = [
     "LOOK_MS",
     "STUCK_END_S",
     "Around",
+    "CallNext",
     "Crew",
     "Function",
     "Handler",
@@ -25,8 +27,10 @@ __all__ = [
     "Hook",
     "Item",
     "Lanes",
+    "Layers",
     "Limits",
     "Middleware",
+    "Outgoing",
     "Reply",
     "Requests",
     "RunEnd",
@@ -36,9 +40,13 @@ __all__ = [
     "failure",
     "goes_on",
     "left",
+    "lists_of",
     "make_replies",
+    "one_of",
+    "outgoing",
     "overdue",
     "returned",
+    "sendable",
     "shows",
     "stack_of",
     "tell",

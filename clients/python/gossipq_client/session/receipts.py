@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, Protocol, overload
@@ -234,6 +234,39 @@ class Copied:
         parts = [part.under_way() for part in self.parts]
         flights = [flight for part in parts for flight in part.flights]
         return UnderWay(sorted({at for part in parts for at in part.places}), flights)
+
+
+class Successive:
+    """A list that was sent in parts, one after the other, since its records differ in more than values."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[Awaited]) -> None:
+        self.parts = parts
+
+    @property
+    def flights(self) -> list[Flight]:
+        return [flight for part in self.parts for flight in part.flights]
+
+    def receipt(self) -> Receipt:
+        found = [part.receipt() for part in self.parts]
+        return replace(
+            found[0],
+            copies=min(each.copies for each in found),
+            duplicate=all(each.duplicate for each in found),
+            count=sum(each.count for each in found),
+            receipts=tuple(one for each in found for one in each.receipts or (each,)),
+        )
+
+    def under_way(self) -> "UnderWay":
+        """The records of all parts, numbered through."""
+        places, flights, first = list[int](), list[Flight](), 0
+        for part in self.parts:
+            under_way = part.under_way()
+            places += [first + at for at in under_way.places]
+            flights += under_way.flights
+            first += part.receipt().count if all(each.done for each in part.flights) else 0
+        return UnderWay(places, flights)
 
 
 def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:

@@ -161,15 +161,20 @@ class FetchedBatch(Sequence[Item], Generic[Item]):
     because an earlier record of their key failed.
     """
 
-    __slots__ = ("_ends", "_make", "engine", "pieces")
+    __slots__ = ("_changes", "_ends", "_make", "engine", "pieces")
 
-    def __init__(self, pieces: list[Piece], make: Callable[[Held, int], Item], engine: object) -> None:
-        """`engine` is the engine of the client that fetched the batch and acks it."""
-        self.pieces, self._make, self.engine = pieces, make, engine
+    def __init__(
+        self, pieces: list[Piece], make: Callable[[Held, int], Item], engine: object, changes: bool = False
+    ) -> None:
+        """`engine` is the engine of the client that fetched the batch and acks it; `changes`: `make` may give
+        records other values."""
+        self.pieces, self._make, self.engine, self._changes = pieces, make, engine, changes
         self._ends: list[int] | None = None
 
     def values(self) -> list[bytes]:
         """The values alone, in order, without a cost per message."""
+        if self._changes:
+            return [self[at].value for at in range(len(self))]
         return list(chain.from_iterable(piece.values() for piece in self.pieces))
 
     def __len__(self) -> int:

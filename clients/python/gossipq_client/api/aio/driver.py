@@ -8,12 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
 from functools import partial
+from inspect import isawaitable
 from itertools import chain
 from typing import Any, TypeVar
 
 from gossipq.errors import Backpressure, ClientClosed, GossipqError
 from gossipq.limits import PUBLISH_WINDOW_BYTES
 from gossipq.texts import many
+from gossipq_client.handlers import Middleware
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
 from gossipq_client.values import NO_CREDENTIALS, UNSET, Credentials, Options, inputs
@@ -340,6 +342,10 @@ class Driver:
         finally:
             sending.close()
             self._leave_line(topic, line)
+
+    async def _result_of(self, ware: Middleware, result: Any) -> Any:
+        """Return the result of a layer of middleware; await it if it is a coroutine."""
+        return await result if isawaitable(result) else result
 
     def _leave_line(self, topic: str, line: Line) -> None:
         line.waiting -= 1

@@ -6,12 +6,13 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Unpack
 
-from gossipq.errors import Backpressure, ClientClosed, GossipqError, Unreachable
+from gossipq.errors import Backpressure, BadRequest, ClientClosed, GossipqError, Unreachable
 from gossipq.limits import VALUE_BYTES_MAX
+from gossipq.types import Now
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.aio.connection import Connection
 from gossipq_client.api.aio.driver import Gate, PendingReceipt
-from gossipq_client.handlers import Middleware, shows
+from gossipq_client.handlers import Layers, Middleware, Outgoing, lists_of, one_of, outgoing, sendable, shows
 from gossipq_client.io import Engine, Spool
 from gossipq_client.session import (
     Awaited,
@@ -21,6 +22,7 @@ from gossipq_client.session import (
     Merged,
     One,
     Receipt,
+    Successive,
     Topic,
     Writer,
     half_way,
@@ -53,7 +55,7 @@ class Producers(Connection):
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
-        self._wares: list[Middleware] = []
+        self._layers = Layers()
         #: nothing has a look at records before they are sent: no middleware, no schema, no spool
         self._direct = True
 
@@ -64,9 +66,9 @@ class Producers(Connection):
             self._spool.reopen()
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """From now on it hears of each record that is published, and of each that a handler works on; what is
-        added first is the outermost. See `Middleware`."""
-        self._wares = [*self._wares, middleware]
+        """Put middleware around what is published and received from now on; what is added first is the
+        outermost. See `Middleware`."""
+        self._layers = self._layers.with_one(middleware)
         self._look_at_each()
 
     def _use_spool(self, spool: Spool) -> None:
@@ -101,7 +103,7 @@ class Producers(Connection):
         Each middleware gets the headers as a dict. Bytes that none of them changed are sent as they are.
         """
         changed, given = dict(options), options.get("headers")
-        for ware in self._wares:
+        for ware in self._layers.all:
             changed["headers"] = payloads.headers_dict(changed.get("headers"))
             ware.before_publish(topic, changed, count)
         if isinstance(given, bytes) and changed.get("headers") == payloads.headers_dict(given):
@@ -148,10 +150,68 @@ class Producers(Connection):
                 if not flight.done:
                     raise self._engine.unconfirmed(seconds)
                 return receipt_of(flight, index)
+        elif self._layers.publishing:
+            passing = self._outgoing(topic, value, options)
+            stored: Receipt = await self._through(
+                passing, lambda record: self._publish_outgoing(record, seconds)
+            )
+            return stored
         else:
             raw, checked = self._prepared(topic, value, options)
         sent = await self._in_turn(topic, self._send(topic, raw, checked))
         return await self._receipt(sent, seconds)
+
+    # --- layers of middleware
+
+    def _outgoing(self, topic: str, value: Any, options: Mapping[str, Any]) -> Outgoing:
+        """A record for the layers of middleware. Raises BadRequest."""
+        return outgoing(topic, self._raw(topic, value), self._changed(topic, options))
+
+    async def _through(self, record: Outgoing, send: Callable[[Outgoing], Any], at: int = 0) -> Any:
+        """Pass a record through the layers from `at` on; `send` gets what comes of it."""
+        if at == len(self._layers.publishing):
+            return await send(record)
+        ware = self._layers.publishing[at]
+
+        async def call_next(changed: Outgoing) -> Any:
+            return await self._through(changed, send, at + 1)
+
+        result = await self._result_of(ware, ware.publish(record, call_next))
+        if result is None:
+            raise BadRequest(
+                f"publish of {type(ware).__name__} returned None",
+                hint="return what call_next returns; raise an error to refuse the record",
+            )
+        return result
+
+    async def _publish_outgoing(self, record: Outgoing, seconds: float | None) -> Receipt:
+        sent = await self._in_turn(record.topic, self._send_outgoing(record))
+        return await self._receipt(sent, seconds)
+
+    async def _send_outgoing(self, record: Outgoing) -> Awaited:
+        raw, checked = self._ready_to_send(inputs.value_bytes(record.value), sendable(record))
+        return await self._send(record.topic, raw, checked)
+
+    async def _post_outgoing(self, record: Outgoing) -> Awaited:
+        sent: Awaited = await self._through(record, self._send_outgoing)
+        return sent
+
+    async def _list_outgoing(self, topic: str, raws: list[bytes], options: Mapping[str, Any]) -> Awaited:
+        """Pass each record of a list through the layers, and send them in as few lists as fit."""
+        self._prepared_list(raws, options)  # raises for options of another length
+        passed: list[Outgoing] = []
+
+        async def keep(record: Outgoing) -> Outgoing:
+            passed.append(record)
+            return record
+
+        for at, raw in enumerate(raws):
+            await self._through(one_of(topic, raw, options, at), keep)
+        parts = []
+        for values, common in lists_of(passed):
+            raws = inputs.values_of(values)
+            parts.append(await self._send_list(topic, raws, self._prepared_list(raws, common)))
+        return parts[0] if len(parts) == 1 else Successive(parts)
 
     @shows(publish_options, Common, PublishOptions)
     def post(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
@@ -163,6 +223,9 @@ class Producers(Connection):
         The asyncio client keeps the record until there is room. It raises Backpressure here if too many wait,
         and `flush` waits for them.
         """
+        if not self._direct and self._layers.publishing:
+            record = self._outgoing(topic, value, options)
+            return self._posted(topic, len(record.value), self._post_outgoing(record))
         raw, checked = self._prepared(topic, value, options)
         if self._spool is None:
             added = self._append_now(topic, raw, checked)
@@ -173,13 +236,18 @@ class Producers(Connection):
 
     def _prepared(self, topic: str, value: Any, options: Mapping[str, Any]) -> tuple[bytes, Options]:
         """A value as bytes and its options, checked. Raises BadRequest."""
-        if self._wares:
+        if self._layers.all:
             options = self._changed(topic, options)
-        raw = self._raw(topic, value)
-        # with a spool before there is a connection
-        now = self._engine.clock.now if self._spool is None else self._spool.now
-        checked = publish_options(now, **options) if options else PLAIN
+        return self._ready_to_send(self._raw(topic, value), options)
+
+    def _ready_to_send(self, raw: bytes, options: Mapping[str, Any]) -> tuple[bytes, Options]:
+        """A value and its checked options. Raises BadRequest."""
+        checked = publish_options(self._now(), **options) if options else PLAIN
         return raw, checked if self._spool is None else checked.with_id(Engine.made_ids(1)[0])
+
+    def _now(self) -> Callable[[], Now]:
+        """The clock of the connection; with a spool there may be none yet."""
+        return self._engine.clock.now if self._spool is None else self._spool.now
 
     async def _send(self, topic: str, raw: bytes, checked: Options) -> Awaited:
         if self._spool is not None:
@@ -293,9 +361,12 @@ class Producers(Connection):
         records of other batches may be stored.
         """
         seconds = self._seconds(timeout)
-        raws, many = self._prepared_list(topic, values, options)
-        sent = await self._in_turn(topic, self._send_list(topic, raws, many))
-        return await self._receipt(sent, seconds)
+        raws, changed = self._changed_list(topic, values, options)
+        if self._layers.publishing and raws:
+            sending = self._list_outgoing(topic, raws, changed)
+        else:
+            sending = self._send_list(topic, raws, self._prepared_list(raws, changed))
+        return await self._receipt(await self._in_turn(topic, sending), seconds)
 
     @shows(list_options, Common, ListOptions)
     def post_many(self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]) -> PendingReceipt:
@@ -303,21 +374,28 @@ class Producers(Connection):
 
         While the window is full, it does what `post` does.
         """
-        raws, many = self._prepared_list(topic, values, options)
-        return self._posted(topic, sum(map(len, raws)), self._send_list(topic, raws, many))
+        raws, changed = self._changed_list(topic, values, options)
+        if self._layers.publishing and raws:
+            sending = self._list_outgoing(topic, raws, changed)
+        else:
+            sending = self._send_list(topic, raws, self._prepared_list(raws, changed))
+        return self._posted(topic, sum(map(len, raws)), sending)
 
-    def _prepared_list(
+    def _changed_list(
         self, topic: str, values: Iterable[Any], options: Mapping[str, Any]
-    ) -> tuple[list[bytes], Many]:
-        """Values as bytes and their options, checked. Raises BadRequest."""
+    ) -> tuple[list[bytes], Mapping[str, Any]]:
+        """Values as bytes, and their options as middleware changes them. Raises BadRequest."""
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)
-        if self._wares:
+        if self._layers.all:
             options = self._changed(topic, options, len(raws))
-        now = self._engine.clock.now if self._spool is None else self._spool.now
-        many = list_options(len(raws), now, **options)
-        return raws, many.with_ids(Engine.made_ids(len(raws))) if self._spool is not None else many
+        return raws, options
+
+    def _prepared_list(self, raws: list[bytes], options: Mapping[str, Any]) -> Many:
+        """The options of a list, checked. Raises BadRequest."""
+        many = list_options(len(raws), self._now(), **options)
+        return many.with_ids(Engine.made_ids(len(raws))) if self._spool is not None else many
 
     async def _send_list(self, topic: str, raws: list[bytes], many: Many) -> Awaited:
         if self._spool is not None and raws:
@@ -373,9 +451,27 @@ class Producers(Connection):
 
         Raises BadRequest unless both lie in one shard.
         """
-        if self._wares:
+        if self._layers.publishing:
+
+            async def send(record: Outgoing) -> Awaited:
+                fit = inputs.value_bytes(record.value)
+                return await self._step_as(held, offset, then, record.topic, fit, sendable(record))
+
+            found: Awaited = await self._through(self._outgoing(topic, value, options), send)
+            return found
+        if self._layers.all:
             options = self._changed(topic, options)
-        raw = self._raw(topic, value)
+        return await self._step_as(held, offset, then, topic, self._raw(topic, value), options)
+
+    async def _step_as(
+        self,
+        held: Held,
+        offset: int,
+        then: Callable[[Flight], None],
+        topic: str,
+        raw: bytes,
+        options: Mapping[str, Any],
+    ) -> Awaited:
         checked = publish_options(self._engine.clock.now, **options)
         if self._spool is not None:
             self._spool.check()

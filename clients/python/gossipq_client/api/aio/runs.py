@@ -105,10 +105,15 @@ class Run:
     async def _handle(self, crew: Crew, item: Item) -> None:
         client, handler = self._client, crew.handler
         message = client._message(*item)
-        around = Around(client._wares, message)
+        around = Around(client._layers.all, message)
         try:
             around.begin()
-            result = whole(await self._limited(crew, message, handler.arguments(message)))
+            if client._layers.receiving:
+                message = client._received(message)
+            if client._layers.handling:
+                result = whole(await self._layered(crew, message))
+            else:
+                result = whole(await self._limited(crew, message, handler.arguments(message)))
             around.end(result)
             if (reply := answer(message, result)) is not None:
                 await client.publish(reply.topic, reply.value, **reply.options)
@@ -117,6 +122,17 @@ class Run:
             await self._failed(handler, message, around, error)
         finally:
             self._done(crew, item)
+
+    async def _layered(self, crew: Crew, message: "Message", at: int = 0) -> Any:
+        """Call the layers of middleware around the handler from `at` on, and the handler within them."""
+        layers = self._client._layers.handling
+        if at == len(layers):
+            return await self._limited(crew, message, crew.handler.arguments(message))
+
+        async def call_next(changed: "Message") -> Any:
+            return await self._layered(crew, changed, at + 1)
+
+        return await self._client._result_of(layers[at], layers[at].handle(message, call_next))
 
     async def _failed(
         self, handler: Handler, message: "Message", around: Around, error: BaseException
@@ -133,7 +149,7 @@ class Run:
     async def _handle_batch(self, crew: Crew, items: list[Item]) -> None:
         """Call a handler of batches. Messages that it does not settle share its end: an ack, or its error."""
         messages = [self._client._message(*item) for item in items]
-        arounds = {message: Around(self._client._wares, message) for message in messages}
+        arounds = {message: Around(self._client._layers.all, message) for message in messages}
         try:
             values = await self._values(crew.handler, arounds)
             error = await self._called_with(crew, values) if values else None
@@ -146,10 +162,12 @@ class Run:
     async def _values(self, handler: Handler, arounds: "dict[Message, Around]") -> "dict[Message, Any]":
         """Decode the values of a batch. A message that cannot be decoded fails alone and is left out."""
         values: dict[Message, Any] = {}
-        for message, around in arounds.items():
+        for message, around in list(arounds.items()):
             try:
                 around.begin()
-                values[message] = handler.value(message)
+                received = self._client._received(message)
+                arounds[received] = around
+                values[received] = handler.value(received)
             except BaseException as error:
                 await self._failed(handler, message, around, error)
         return values
@@ -207,7 +225,7 @@ class Run:
         except GossipqError as gone:
             untold(crew.handler, message, gone)
         is_replaced = self._replace(crew, (message._held, message.offset))
-        overdue(crew, message, exceeded, self._client._wares, stack, is_replaced)
+        overdue(crew, message, exceeded, self._client._layers.all, stack, is_replaced)
         if not (is_replaced or self._stopping):
             text = f"{len(crew.stuck)} handlers of {crew.handler.name} do not end: too many to replace them"
             self._failure, self._stuck_end_s = self._failure or TimeLimitExceeded(text), 0.0

@@ -59,6 +59,18 @@ class Message(Record, eq=False):
     _client: "Consumers"
     _settled: bool = False
 
+    def replace(self, *, value: bytes | None = None, headers: inputs.Headers | None = None) -> "Message":
+        """Return this message with another value or other headers, for middleware: see `Middleware.receive`.
+        To settle one of them settles both."""
+        return ChangedMessage(
+            self._held,
+            self.offset,
+            self._client,
+            _of=self,
+            _value=self.value if value is None else value,
+            _header_bytes=self.header_bytes if headers is None else inputs.header_bytes(headers),
+        )
+
     def ack(self, timeout: inputs.Timeout = UNSET, *, result: Any = None) -> None:
         """Ack the message and wait until the ack is stored.
 
@@ -212,6 +224,34 @@ class Message(Record, eq=False):
             self._client._do(lambda: note_lost(self._held.part, [place]))
 
 
+class ChangedMessage(Message, eq=False):
+    """A message with another value or other headers, which middleware gave it."""
+
+    _of: Message | None = None
+    _value: bytes = b""
+    _header_bytes: bytes = b""
+
+    @property
+    def value(self) -> bytes:
+        """The value that middleware gave it."""
+        return self._value
+
+    @property
+    def header_bytes(self) -> bytes:
+        """The headers that middleware gave it, as they would be stored."""
+        return self._header_bytes
+
+    @property  # type: ignore[misc]
+    def _settled(self) -> bool:
+        assert self._of is not None, "made by `replace`"
+        return self._of._settled
+
+    @_settled.setter
+    def _settled(self, settled: bool) -> None:
+        assert self._of is not None, "made by `replace`"
+        self._of._settled = settled
+
+
 def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator[Message]:
     """Messages one by one, after a first step that yields None. Messages that the user has not seen
     are given back when the loop ends.
@@ -233,7 +273,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                 continue
             first = handed = held.taken
             part, aloud = held.part, held.begins_aloud
-            chunk = max(1, subscription.credit_records // 4)
+            chunk, receiving = max(1, subscription.credit_records // 4), client._layers.receiving
             for offset in range(first, min(held.end, first + chunk)):
                 held.taken = after = offset + 1
                 if offset >= held.end:  # cut meanwhile: other consumers have these records
@@ -247,6 +287,12 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                     client._begin(held, offset)
                 message = Message(held, offset, client)
                 handed = after
+                if receiving:
+                    try:
+                        message = client._received(message)
+                    except Exception as error:
+                        client._refuse(message, error)
+                        continue
                 yield message
                 if subscription.over:
                     return
@@ -394,7 +440,10 @@ class Fetcher:
             if engine.session.links.out:
                 client._exchange()
             client._mind_hands()
-            batch = FetchedBatch(pieces, client._message, engine)
+            if client._layers.receiving:
+                batch = FetchedBatch(pieces, client._changed_message, engine, changes=True)
+            else:
+                batch = FetchedBatch(pieces, client._message, engine)
             del subscription.fetches[fetch]
             return batch
         except BaseException:
@@ -631,6 +680,21 @@ class Consumers(Producers):
 
     def _message(self, held: Held, offset: int) -> Message:
         return Message(held, offset, self)
+
+    def _changed_message(self, held: Held, offset: int) -> Message:
+        """A message as middleware changes it. Raises its errors."""
+        return self._received(Message(held, offset, self))
+
+    def _received(self, message: Message) -> Message:
+        """A message as middleware changes it. Raises its errors."""
+        for ware in self._layers.receiving:
+            message = ware.receive(message)
+        return message
+
+    def _refuse(self, message: Message, error: Exception) -> None:
+        """Settle a message that middleware could not take in."""
+        log.warning("%r is refused by middleware, %s: %s", message, type(error).__name__, error)
+        message.settle(outcomes.of(error))
 
     def _await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
         """Waits for records to take; returns False at the end of the stream or of the time. Raises

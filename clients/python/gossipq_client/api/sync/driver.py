@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import iscoroutine
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gossipq.errors import ClientClosed, GossipqError
+from gossipq.errors import BadRequest, ClientClosed, GossipqError
 from gossipq_client.api.sync.keeper import Keeper
+from gossipq_client.handlers import Middleware
 from gossipq_client.io import Bell, Engine, exits, in_handler, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
@@ -158,6 +160,16 @@ class Driver:
     def _in_turn(self, topic: str, sent: Awaited) -> Awaited:
         """What is posted here is sent at once, in order."""
         return sent
+
+    def _result_of(self, ware: Middleware, result: Any) -> Any:
+        """Return the result of a layer of middleware. Raises BadRequest for a coroutine."""
+        if iscoroutine(result):
+            result.close()
+            name = type(ware).__name__
+            raise BadRequest(
+                f"{name} is async", hint="use it with gossipq.aio.connect(), or write it with def"
+            )
+        return result
 
     def _posts_sent(self, seconds: float | None) -> None:
         """What is posted here is sent at once."""

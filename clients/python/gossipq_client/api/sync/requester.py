@@ -51,7 +51,7 @@ class Requester:
                 raise NoReply(
                     f"no reply from {topic!r} within {seconds:g} s", hint=f"gossipq group ls {topic}"
                 )
-            message = client._message(*reply)
+            message = client._changed_message(*reply)
             told(topic, message.headers, message.value)
             return message
         finally:

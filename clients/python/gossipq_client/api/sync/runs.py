@@ -106,10 +106,15 @@ class Run:
     def _handle(self, crew: Crew, item: Item) -> None:
         client, handler = self._client, crew.handler
         message = client._message(*item)
-        around = Around(client._wares, message)
+        around = Around(client._layers.all, message)
         try:
             around.begin()
-            result = whole(self._limited(crew, message, handler.arguments(message)))
+            if client._layers.receiving:
+                message = client._received(message)
+            if client._layers.handling:
+                result = whole(self._layered(crew, message))
+            else:
+                result = whole(self._limited(crew, message, handler.arguments(message)))
             around.end(result)
             if (reply := answer(message, result)) is not None:
                 client.publish(reply.topic, reply.value, **reply.options)
@@ -118,6 +123,17 @@ class Run:
             self._failed(handler, message, around, error)
         finally:
             self._done(crew, item)
+
+    def _layered(self, crew: Crew, message: "Message", at: int = 0) -> Any:
+        """Call the layers of middleware around the handler from `at` on, and the handler within them."""
+        layers = self._client._layers.handling
+        if at == len(layers):
+            return self._limited(crew, message, crew.handler.arguments(message))
+
+        def call_next(changed: "Message") -> Any:
+            return self._layered(crew, changed, at + 1)
+
+        return self._client._result_of(layers[at], layers[at].handle(message, call_next))
 
     def _failed(self, handler: Handler, message: "Message", around: Around, error: BaseException) -> None:
         """Settle a message whose handler raised. Raises the error again if it ends the run."""
@@ -132,7 +148,7 @@ class Run:
     def _handle_batch(self, crew: Crew, items: list[Item]) -> None:
         """Call a handler of batches. Messages that it does not settle share its end: an ack, or its error."""
         messages = [self._client._message(*item) for item in items]
-        arounds = {message: Around(self._client._wares, message) for message in messages}
+        arounds = {message: Around(self._client._layers.all, message) for message in messages}
         try:
             values = self._values(crew.handler, arounds)
             error = self._called_with(crew, values) if values else None
@@ -145,10 +161,12 @@ class Run:
     def _values(self, handler: Handler, arounds: "dict[Message, Around]") -> "dict[Message, Any]":
         """Decode the values of a batch. A message that cannot be decoded fails alone and is left out."""
         values: dict[Message, Any] = {}
-        for message, around in arounds.items():
+        for message, around in list(arounds.items()):
             try:
                 around.begin()
-                values[message] = handler.value(message)
+                received = self._client._received(message)
+                arounds[received] = around
+                values[received] = handler.value(received)
             except BaseException as error:
                 self._failed(handler, message, around, error)
         return values
@@ -206,7 +224,7 @@ class Run:
         except GossipqError as gone:
             untold(crew.handler, message, gone)
         is_replaced = self._replace(crew, (message._held, message.offset))
-        overdue(crew, message, exceeded, self._client._wares, stack, is_replaced)
+        overdue(crew, message, exceeded, self._client._layers.all, stack, is_replaced)
         if not (is_replaced or self._stopping):
             text = f"{len(crew.stuck)} handlers of {crew.handler.name} do not end: too many to replace them"
             self._failure, self._stuck_end_s = self._failure or TimeLimitExceeded(text), 0.0
