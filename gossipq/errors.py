@@ -9,6 +9,7 @@ exact class.
     |   |   +-- UnknownTopic, UnknownRecord, OffsetOutOfRange
     |   |   +-- WrongShard       the topic exists, but its partition is in another shard
     |   +-- TopicExists, TopicFull, WrongState
+    |   +-- NotUnique            another record has the unique name, and conflict="error"
     |   +-- BadRequest           the request itself is wrong, at any time
     |   |   +-- BadName, TooLarge
     |   |   +-- SchemaMismatch   a value does not fit its topic's schema, or a schema its predecessor
@@ -123,6 +124,13 @@ class TopicExists(Refused):
 class TopicFull(Refused):
     code = "topic_full"
     retryable = True
+
+
+class NotUnique(Refused):
+    """Another record has the unique name of this one. Only clients raise it, for conflict="error"."""
+
+    code = "not_unique"
+    ref = ""  #: of the record that has the name; "" = it is not known any more
 
 
 class OffsetOutOfRange(NotFound):

@@ -82,6 +82,7 @@ CREDIT_RECORDS = 1_000
 CREDIT_BYTES = 8 * MIB
 RESOLVE_PATTERNS_MAX = 64  #: patterns in one RESOLVE
 RANGES_MAX = 16_384  #: in one ACK, and in the list of held ranges of a SUBSCRIBE
+UNIQUES_MAX = 1 << 20  #: unique names of a shard, of records that are not done
 ID_RECORDS_MAX = 32_768  #: in a batch with ids: its CONFIRM may have to name each record
 MOVED_RANGES_MAX = 1_024  #: in one NACK, EXTEND or STARTED: each can cost a step of its own
 CREDIT_MAX = 2**40  #: records of credit that one message can grant

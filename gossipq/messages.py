@@ -185,6 +185,8 @@ class PublishPlain(Message):
     sequence: int = 0  #: of this producer and partition, from 1; 0 = deduplicated by ids only
     subscription: int = 0
     acks: list[Range] = []
+    until_ms: int = 0  #: how long the unique names are taken; 0 = until their records are done
+    replace: bool = False  #: replace the records that have the unique names; False = keep those
 
 
 class Confirm(Message):

@@ -26,6 +26,9 @@ SCHEMAS_TOPIC = "_schemas"
 # optional columns of a batch, by their bit
 KEY_HASH, DELAY, TTL, LEASE, ATTEMPTS, ID_HASH, BACKOFF, FLOW_HASH, PRIORITY = (1 << bit for bit in range(9))
 KEYS, HEADERS, IDS, FLOWS = (1 << bit for bit in range(16, 20))
+UNIQUE_HASH, UNTIL, REPLACE, UNIQUES = 1 << 9, 1 << 10, 1 << 11, 1 << 20
+#: batches with one of these get their offsets record by record, so a row names where each run lies
+PLACED = DELAY | ID_HASH | UNIQUE_HASH
 
 
 def partition_key(topic_id: int, partition: int) -> PartitionKey:

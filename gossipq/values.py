@@ -251,6 +251,7 @@ class PlainRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     key: bytes = b""
     headers: dict[str, Any] = {}  #: values are bytes or text
     id: bytes = b""
+    unique: bytes = b""  #: a name that one record has at a time
 
 
 class PlainDelivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -322,6 +323,8 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     index: int = 0
     record: int = 0
     duplicate: bool = False
+    #: a duplicate whose unique name another record holds; the place is that of this one
+    kept: bool = False
 
 
 class DeadLetter(msgspec.Struct, array_like=True, frozen=True):

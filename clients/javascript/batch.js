@@ -5,9 +5,9 @@ import { putIdHash } from "./blake2b.js";
 
 const MAGIC = 0x01425147; // "GQB", format 1
 const HEADER_BYTES = 56, RECORDS_MAX = 65_536;
-const KEY_HASH = 1, DELAY = 2, TTL = 4, ID_HASH = 32, KEYS = 0x10000, HEADERS = 0x20000, IDS = 0x40000, FLOWS = 0x80000;
-const FIXED = [[1, 4], [2, 8], [4, 8], [8, 4], [16, 4], [32, 8], [64, 4], [128, 8], [256, 1]]; // bit, bytes of an entry
-const KNOWN = 0x1ff | KEYS | HEADERS | IDS | FLOWS;
+const KEY_HASH = 1, DELAY = 2, TTL = 4, ID_HASH = 32, KEYS = 0x10000, HEADERS = 0x20000, IDS = 0x40000, FLOWS = 0x80000, UNIQUES = 0x100000;
+const FIXED = [[1, 4], [2, 8], [4, 8], [8, 4], [16, 4], [32, 8], [64, 4], [128, 8], [256, 1], [512, 8], [1024, 8], [2048, 4]]; // bit, bytes of an entry
+const KNOWN = 0xfff | KEYS | HEADERS | IDS | FLOWS | UNIQUES;
 
 const padded = (size) => (size + 7) & ~7;
 
@@ -101,7 +101,7 @@ export class Opened {
       if (bit === TTL && columns & TTL) this.#ttls = raw.subarray(at, at + this.count * width);
       if (columns & bit) at += padded(this.count * width);
     }
-    for (const [bit, name] of [[KEYS, "keys"], [HEADERS, "headers"], [IDS, "ids"], [FLOWS, "flows"], [0, "values"]]) {
+    for (const [bit, name] of [[KEYS, "keys"], [HEADERS, "headers"], [IDS, "ids"], [FLOWS, "flows"], [UNIQUES, "uniques"], [0, "values"]]) {
       if (bit && !(columns & bit)) continue;
       const data = at + padded(4 * (this.count + 1));
       if (data > raw.length) throw new RangeError("a batch that ends inside its columns");

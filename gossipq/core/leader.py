@@ -266,7 +266,10 @@ class Leader:
             elif self.state is SERVES:
                 if isinstance(outcome, Published) and outcome.added:
                     self._desk.counts.published += outcome.added
-                    self.moved |= outcome.runs is not None  # the schedule may have another first record
+                    if outcome.runs is not None:
+                        self.moved = True  # the schedule may have another first record
+                        for offset in outcome.replaced:
+                            self.dispatch.void(outcome.partition, offset)
                     if outcome.partition != woken:
                         woken = outcome.partition
                         self.dispatch.wake(woken)
@@ -283,6 +286,8 @@ class Leader:
             return
         if isinstance(outcome, Published):
             self._desk.counts.published += outcome.added
+            for offset in outcome.replaced:
+                self.dispatch.void(outcome.partition, offset)
             if outcome.added:
                 self.dispatch.wake(outcome.partition)
         elif not outcome.error or entry.kind in MOVES:

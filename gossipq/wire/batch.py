@@ -53,7 +53,11 @@ from gossipq.types import KEY_HASH as KEY_HASH
 from gossipq.types import KEYS as KEYS
 from gossipq.types import LEASE as LEASE
 from gossipq.types import PRIORITY as PRIORITY
+from gossipq.types import REPLACE as REPLACE
 from gossipq.types import TTL as TTL
+from gossipq.types import UNIQUE_HASH as UNIQUE_HASH
+from gossipq.types import UNIQUES as UNIQUES
+from gossipq.types import UNTIL as UNTIL
 from gossipq.types import BatchInfo
 from gossipq.wire.checksum import crc32
 
@@ -71,9 +75,17 @@ FIXED = {
     BACKOFF: ("I", 4),  #: milliseconds after each failure
     FLOW_HASH: ("Q", 8),  #: BLAKE2b-64 of the flow, as of an id; 0 without one
     PRIORITY: ("B", 1),  #: 0 to 9; without the column each record has 5
+    UNIQUE_HASH: ("Q", 8),  #: BLAKE2b-64 of the unique name, as of an id; 0 without one
+    UNTIL: ("q", 8),  #: milliseconds for which the name is held, 0 = until the record is done
+    REPLACE: ("I", 4),  #: 1 = replace the record that holds the name, 0 = keep that one
 }
-VARIABLE, VALUES = (KEYS, HEADERS, IDS, FLOWS), (0,)
-HASHED = ((KEYS, KEY_HASH, "keys"), (IDS, ID_HASH, "ids"), (FLOWS, FLOW_HASH, "flows"))
+VARIABLE, VALUES = (KEYS, HEADERS, IDS, FLOWS, UNIQUES), (0,)
+HASHED = (
+    (KEYS, KEY_HASH, "keys"),
+    (IDS, ID_HASH, "ids"),
+    (FLOWS, FLOW_HASH, "flows"),
+    (UNIQUES, UNIQUE_HASH, "unique names"),
+)
 VARIABLE_AND_VALUES = VARIABLE + VALUES
 KNOWN = sum(FIXED) + sum(VARIABLE)
 
@@ -83,6 +95,7 @@ _BOUNDS = {
     HEADERS: ("headers", limits.HEADERS_BYTES_MAX),
     IDS: ("id", limits.ID_BYTES_MAX),
     FLOWS: ("flow", limits.FLOW_BYTES_MAX),
+    UNIQUES: ("unique name", limits.ID_BYTES_MAX),
     0: ("value", limits.VALUE_BYTES_MAX),
 }
 _ID_HASH = blake2b(digest_size=8)  #: an empty hash; `copy` is faster than a new one
@@ -123,6 +136,7 @@ def seal(
     headers: Sequence[bytes] | None = None,
     ids: Sequence[bytes] | None = None,
     flows: Sequence[bytes] | None = None,
+    uniques: Sequence[bytes] | None = None,
     fixed: dict[int, "array[int]"] | None = None,
 ) -> bytearray:
     """Return a batch of `values`. `headers` are msgpack maps, b"" = none; `fixed` are columns by
@@ -132,7 +146,8 @@ def seal(
     for bit in sorted(fixed or ()):
         columns |= bit
         parts.append(fixed[bit].tobytes())  # type: ignore[index]
-    for bit, items in ((KEYS, keys), (HEADERS, headers), (IDS, ids), (FLOWS, flows), (0, values)):
+    texts = (KEYS, keys), (HEADERS, headers), (IDS, ids), (FLOWS, flows), (UNIQUES, uniques), (0, values)
+    for bit, items in texts:
         if items is not None:
             columns |= bit
             # `pack` takes two thirds of the time that `array` needs for an iterator
@@ -269,7 +284,8 @@ class Batch:
         return column
 
     def variable(self, bit: int) -> Variable | None:
-        """Return KEYS, HEADERS, IDS, FLOWS, or the values (0); None if the batch lacks the column.
+        """Return KEYS, HEADERS, IDS, FLOWS, UNIQUES, or the values (0); None if the batch lacks the
+        column.
 
         Raises BadBatch if its offsets do not rise.
         """
@@ -298,7 +314,7 @@ class Batch:
         return column.items()
 
     def column(self, bit: int) -> list[bytes] | None:
-        """Return KEYS, HEADERS, IDS or FLOWS as a list, or None."""
+        """Return KEYS, HEADERS, IDS, FLOWS or UNIQUES as a list, or None."""
         column = self.variable(bit)
         return None if column is None else column.items()
 
@@ -316,6 +332,7 @@ class Batch:
             headers=self.column(HEADERS),
             ids=[record_id],
             flows=self.column(FLOWS),
+            uniques=self.column(UNIQUES),
             fixed={bit: column for bit, column in fixed.items() if column is not None},
         )
 
@@ -422,7 +439,7 @@ def _verify_columns(opened: Batch) -> None:
         # a node reads only the hashes, so it would treat the records as having no keys or ids
         if columns & named and not columns & hashes:
             raise BadBatch(f"batch has {what} without the column of their hashes")
-    if columns & (DELAY | TTL):
+    if columns & (DELAY | TTL | UNTIL):
         _verify_times(opened)
     priorities = opened.fixed(PRIORITY) if columns & PRIORITY else None
     if priorities is not None and max(priorities) > limits.PRIORITY_MAX:
@@ -460,7 +477,7 @@ def _verify_times(opened: Batch) -> None:
 
     Rising delays make the due records of a batch one run from its front.
     """
-    for bit, what in ((DELAY, "delay"), (TTL, "time to live")):
+    for bit, what in ((DELAY, "delay"), (TTL, "time to live"), (UNTIL, "time of a unique name")):
         column = opened.fixed(bit)
         if column is None:
             continue

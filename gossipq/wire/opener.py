@@ -16,16 +16,16 @@ class Opener:
     def fixed(self, body: bytes, bit: int) -> "array[int] | None":
         return Batch(body, batches.peek(body)).fixed(bit)
 
-    def flow(self, body: bytes, record: int) -> bytes:
-        flows = Batch(body, batches.peek(body)).column(batches.FLOWS)
-        return flows[record] if flows is not None else b""
-
     def cut(self, body: bytes, first: int, count: int) -> bytes:
         info = batches.peek(body)
         return body if count == info.count else bytes(Batch(body, info).cut(first, count))
 
     def named(self, body: bytes, record_id: bytes) -> bytes:
         return bytes(Batch(body).named(record_id))
+
+    def text(self, body: bytes, bit: int, record: int) -> bytes:
+        column = Batch(body, batches.peek(body)).column(bit)
+        return column[record] if column is not None else b""
 
     def peek(self, body: bytes) -> BatchInfo:
         return batches.peek(body)

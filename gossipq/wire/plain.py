@@ -33,17 +33,22 @@ def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) 
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadBatch(
             f"the second frame is no array of records: {error}",
-            hint="each record is an array: [value, key, headers, id]",
+            hint="each record is an array: [value, key, headers, id, unique]",
         ) from None
     if not 0 < len(records) <= limits.BATCH_RECORDS_MAX:
         raise BadBatch(f"{len(records)} records; 1 to {limits.BATCH_RECORDS_MAX} are allowed in one message")
-    for what, given in (("delay_ms", message.delay_ms), ("ttl_ms", message.ttl_ms)):
+    for what, given in (
+        ("delay_ms", message.delay_ms),
+        ("ttl_ms", message.ttl_ms),
+        ("until_ms", message.until_ms),
+    ):
         if not 0 <= given <= limits.DELAY_MS_MAX:
             raise BadRequest(f"{what} = {given}", hint=f"0 to {limits.DELAY_MS_MAX} are allowed")
     route = message.route.encode()
     if len(route) > limits.ROUTE_BYTES_MAX:
         raise TooLarge(f"route of {len(route)} bytes; at most {limits.ROUTE_BYTES_MAX} are allowed")
     keys, ids = [each.key for each in records], [each.id for each in records]
+    names = [each.unique for each in records]
     if not all(_sound(each.headers) for each in records if each.headers):
         raise BadBatch("the values of headers are bytes or texts")
     headers = [_encode(each.headers) if each.headers else b"" for each in records]
@@ -52,6 +57,12 @@ def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) 
         fixed[batches.KEY_HASH] = array("I", map(key_hash, keys))
     if any(ids):
         fixed[batches.ID_HASH] = batches.id_column(ids)
+    if any(names):
+        fixed[batches.UNIQUE_HASH] = batches.id_column(names)
+        if message.until_ms:
+            fixed[batches.UNTIL] = array("q", [message.until_ms] * len(records))
+        if message.replace:
+            fixed[batches.REPLACE] = array("I", [1] * len(records))
     if message.delay_ms:
         fixed[batches.DELAY] = array("q", [message.delay_ms] * len(records))
     if message.ttl_ms:
@@ -65,6 +76,7 @@ def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) 
         keys=keys if any(keys) else None,
         headers=headers if any(headers) else None,
         ids=ids if any(ids) else None,
+        uniques=names if any(names) else None,
         fixed=fixed,
     )
     return bytes(sealed)

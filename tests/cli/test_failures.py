@@ -25,6 +25,7 @@ CODES = {
     errors.UnknownRecord: 4,
     errors.TopicExists: 5,
     errors.WrongState: 5,
+    errors.NotUnique: 5,
     errors.BadName: 2,
     errors.BadRequest: 2,
     errors.TooLarge: 6,

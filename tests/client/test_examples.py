@@ -40,6 +40,7 @@ SAYS = {
     "delay": r"scheduled as reminders/0/@\d+\.0\ntea is ready\ncall ada\n",
     "results": r"\{'width': 320, 'height': 240\}\nfailed ValueError: a width of 0\n",
     "schedules": r"next at 07:00\nnext at 07:00\nreport \{\"kind\":\"daily\"\}\npulse beat\n",
+    "unique": r"True True\nversion 3\n",
     "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
     "batches": r"99 of 100 clicks loaded\nrejected time before the page was shown\n",
     "modules": r"opened\n17 apples packed\nmail to ada\nclosed\n",

@@ -9,10 +9,31 @@ import pytest
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
-from gossipq.types import ATTEMPTS, BACKOFF, DELAY, FLOW_HASH, ID_HASH, LEASE, PRIORITY, TTL, Now
+from gossipq.types import (
+    ATTEMPTS,
+    BACKOFF,
+    DELAY,
+    FLOW_HASH,
+    ID_HASH,
+    LEASE,
+    PRIORITY,
+    REPLACE,
+    TTL,
+    UNIQUE_HASH,
+    UNTIL,
+    Now,
+)
 from gossipq.wire import batch
 from gossipq_client.values import terms
-from gossipq_client.values.terms import NOTHING, PLAIN, WHILE_CONFIRMED, Terms, list_options, publish_options
+from gossipq_client.values.terms import (
+    NOTHING,
+    PLAIN,
+    WHILE_CONFIRMED,
+    Terms,
+    Unique,
+    list_options,
+    publish_options,
+)
 
 NAN, INF = float("nan"), float("inf")
 WALL_MS = 1_800_000_000_000
@@ -175,9 +196,9 @@ def test_copies_have_an_id() -> None:
 
 
 def test_only_what_is_asked_for_has_a_column() -> None:
-    assert terms.columns([NOTHING, NOTHING], False, 0) == ({}, None)
+    assert terms.columns([NOTHING, NOTHING], False, 0) == ({}, (None, None))
     fixed, ids = terms.columns([NOTHING, Terms(ttl_ms=7)], False, 0)
-    assert ({bit: list(column) for bit, column in fixed.items()}, ids) == ({TTL: [0, 7]}, None)
+    assert ({bit: list(column) for bit, column in fixed.items()}, ids) == ({TTL: [0, 7]}, (None, None))
     fixed, ids = terms.columns([Terms(1_500, 0, 1, 2, 3, b"a"), Terms(900)], True, 1_000)
     assert {bit: list(column) for bit, column in fixed.items()} == {
         DELAY: [500, 0],
@@ -186,7 +207,7 @@ def test_only_what_is_asked_for_has_a_column() -> None:
         BACKOFF: [3, 0],
         ID_HASH: [int.from_bytes(blake2b(b"a", digest_size=8).digest(), "little"), 0],
     }
-    assert ids == [b"a", b""]
+    assert ids == ([b"a", b""], None)
 
 
 def test_flows_and_priorities() -> None:
@@ -230,7 +251,7 @@ def test_flows_of_a_list_are_as_many_as_its_records(wrong: dict[str, Any]) -> No
 def test_own_options_ask_for_the_same_again() -> None:
     asked = Terms(ttl_ms=500, flow="ü".encode(), priority=0, id=b"i")
     fixed, ids = terms.columns([NOTHING, asked], False, 0)
-    raw = batch.seal([b"", b""], ids=ids, flows=terms.flow_column([NOTHING, asked]), fixed=fixed)
+    raw = batch.seal([b"", b""], ids=ids.ids, flows=terms.flow_column([NOTHING, asked]), fixed=fixed)
     own = terms.own_options(batch.Batch(raw), 1)
     assert own == {"ttl": 0.5, "flow": "ü", "priority": 0}
     assert terms.terms_of(own, b"i") == asked
@@ -240,11 +261,14 @@ def test_own_options_ask_for_the_same_again() -> None:
 def test_ids_of_a_list_need_no_terms() -> None:
     hashes = [batch.id_hash(b"a"), 0]
     fixed, ids = terms.columns([], False, 0, [b"a", b""])
-    assert ({bit: list(column) for bit, column in fixed.items()}, ids) == ({ID_HASH: hashes}, [b"a", b""])
+    assert ({bit: list(column) for bit, column in fixed.items()}, ids) == (
+        {ID_HASH: hashes},
+        ([b"a", b""], None),
+    )
     fixed, ids = terms.columns([NOTHING, Terms(ttl_ms=7)], False, 0, [b"a", b""])
     assert {bit: list(column) for bit, column in fixed.items()} == {TTL: [0, 7], ID_HASH: hashes}
-    assert ids == [b"a", b""]
-    assert terms.columns([], False, 0, [b"", b""]) == ({}, None)
+    assert ids == ([b"a", b""], None)
+    assert terms.columns([], False, 0, [b"", b""]) == ({}, (None, None))
 
 
 def test_the_empty_key_is_a_key() -> None:
@@ -280,3 +304,26 @@ def test_the_ids_of_a_list_are_those_of_its_records(ids: list[Any]) -> None:
 def test_one_id_that_cannot_be_refuses_the_list(bad: Any, error: type[Exception], good: Any) -> None:
     with pytest.raises(error):
         list_options(2, now, ids=[good, bad])
+
+
+def test_unique_names_have_columns_of_their_own() -> None:
+    names, hashes = [b"a", b""], [batch.id_hash(b"a"), 0]
+    one = Terms(name=b"a", unique=Unique(600_000, "replace"))
+    fixed, texts = terms.columns([one, NOTHING], False, 0)
+    asked = {UNIQUE_HASH: hashes, UNTIL: [600_000, 0], REPLACE: [1, 0]}
+    assert ({bit: list(column) for bit, column in fixed.items()}, texts) == (asked, (None, names))
+    fixed, texts = terms.columns([], False, 0, None, names, Unique())
+    assert ({bit: list(column) for bit, column in fixed.items()}, texts) == (
+        {UNIQUE_HASH: hashes},
+        (None, names),
+    )
+    assert terms.columns([], False, 0, None, [b"", b""], Unique(5)) == ({}, (None, None))
+
+
+def test_the_name_chooses_the_partition_before_the_id() -> None:
+    asked = publish_options(now, unique="a", id="i")
+    assert asked.chooser == b"a"
+    assert publish_options(now, unique="a", key="k").chooser == b"k"
+    many = list_options(3, now, uniques=["a", None, None], ids=["i", "j", None])
+    assert many.choosers == [b"a", b"j", None]
+    assert [each.chooser for each in many.each(3)] == [b"a", b"j", None]

@@ -12,10 +12,10 @@ from gossipq.core.ledger.id_index import NAME
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log
-from gossipq.types import DELAY, ID_HASH, Index, share
+from gossipq.types import PLACED, Index, share
 from sim.disk import Disk
 
-OF_PARTITIONS = b"OSWRijJIZvFAQVYULCphsl"  #: prefixes whose keys continue with a partition
+OF_PARTITIONS = b"OSWRijJIZvFAQVYULCphslu"  #: prefixes whose keys continue with a partition
 OF_GROUPS = b"AQVYULCph"  #: prefixes whose keys continue with a partition and a group
 
 
@@ -83,7 +83,7 @@ def batches_add_up(shard: Shard, disk: Disk) -> Iterator[str]:
                 yield f"offset {offset} of {partition} has no slice"
                 break
             needed[part.index] += part.count
-            if part.columns & (DELAY | ID_HASH):
+            if part.columns & PLACED:
                 counted.add(part.index)
             offset = part.end
     for key, row in disk.state.scan(b"W", b"X"):

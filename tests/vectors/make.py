@@ -41,8 +41,13 @@ COLUMN_NAMES = {
     batch.BACKOFF: "backoff",
     batch.FLOW_HASH: "flow_hash",
     batch.PRIORITY: "priority",
+    batch.UNIQUE_HASH: "unique_hash",
+    batch.UNTIL: "until",
+    batch.REPLACE: "replace",
 }
-VARIABLE_NAMES = {batch.KEYS: "keys", batch.HEADERS: "headers", batch.IDS: "ids", batch.FLOWS: "flows"}
+VARIABLE_NAMES = {batch.KEYS: "keys", batch.HEADERS: "headers", batch.IDS: "ids", batch.FLOWS: "flows"} | {
+    batch.UNIQUES: "uniques"
+}
 
 BATCHES_ABOUT = (
     "Sealed batches. 'batch' is the whole batch in hex; the other fields are what it holds: byte strings in "
@@ -156,8 +161,12 @@ def sealed() -> dict[str, bytes]:
             keys=[b"ada", b"", b"bob", b"ada"],
             headers=[headers({"k": b"v"}), b"", b"", b""],
             ids=[b"", b"order-17", b"order-18", b""],
+            uniques=[b"report:7", b"", b"report:8", b""],
             fixed={
                 batch.KEY_HASH: array("I", map(crc32, (b"ada", b"", b"bob", b"ada"))),
+                batch.UNIQUE_HASH: array("Q", map(id_hash, (b"report:7", b"", b"report:8", b""))),
+                batch.UNTIL: array("q", [0, 0, limits.DELAY_MS_MAX, 0]),
+                batch.REPLACE: array("I", [1, 0, 0, 0]),
                 batch.DELAY: array("q", [0, 5_000, 5_000, limits.DELAY_MS_MAX]),
                 batch.TTL: array("q", [0, limits.DELAY_MS_MAX, 60_000, 1]),
                 batch.LEASE: array("I", [0, 1, 30_000, 2**32 - 1]),
@@ -173,6 +182,13 @@ def sealed() -> dict[str, bytes]:
         ),
         "scheduled: delays that never fall": batch.seal(
             words, fixed={batch.DELAY: array("q", [1_000, 1_000, 5_000, 86_400_000])}, sequence=6, **stamp
+        ),
+        "unique names, each taken until its record is done": batch.seal(
+            [b"a", b"b"],
+            uniques=[b"report:7", b"report:8"],
+            fixed={batch.UNIQUE_HASH: array("Q", map(id_hash, (b"report:7", b"report:8")))},
+            sequence=8,
+            **stamp,
         ),
         "ids, for one record none": batch.seal(
             [b"a", b"b", b"c"],
@@ -373,12 +389,12 @@ def samples() -> list[messages.Message]:
             "not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"
         ),
         m.Publish(PARTITION, "stored", 25, 1, ranges),
-        m.PublishPlain(PARTITION, "stored", "eu.fr", 5_000, 60_000, 1, 7, 1, ranges),
+        m.PublishPlain(PARTITION, "stored", "eu.fr", 5_000, 60_000, 1, 7, 1, ranges, 600_000, True),
         m.Confirm(
             [(1, 0, 1, False), (2, 500, 3, True), (3, -1, 1, False)],
             33_554_432,
             "tcp://127.0.0.1:7701",
-            [(3, [v.Run(4, -1, 4_711, 0), v.Run(1, 17, duplicate=True)])],
+            [(3, [v.Run(4, -1, 4_711, 0), v.Run(1, 17, duplicate=True), v.Run(1, 18, 4_711, 4, True, True)])],
         ),
         e.ListAcks(PARTITION, 40, 3, 17),
         e.AckRuns(43, [v.AckRun("billing", 17, 30, PUBLISH_MS, "worker-1", 42)], 3, 30),

@@ -28,6 +28,9 @@ from gossipq.wire.batch import (
     KEYS,
     PRIORITY,
     TTL,
+    UNIQUE_HASH,
+    UNIQUES,
+    UNTIL,
     Batch,
     check,
     peek,
@@ -75,9 +78,15 @@ def samples(draw: st.DrawFn, count_max: int = 12) -> Sample:
         "headers": draw(st.none() | lists),
         "ids": draw(st.none() | lists),
         "flows": draw(st.none() | lists),
+        "uniques": draw(st.none() | lists),
         "fixed": {bit: draw(numbers(bit, count)) for bit in draw(st.sets(st.sampled_from(sorted(FIXED))))},
     }
-    for name, bit in (("keys", KEY_HASH), ("ids", ID_HASH), ("flows", FLOW_HASH)):
+    for name, bit in (
+        ("keys", KEY_HASH),
+        ("ids", ID_HASH),
+        ("flows", FLOW_HASH),
+        ("uniques", UNIQUE_HASH),
+    ):
         if options[name] is not None and bit not in options["fixed"]:
             options["fixed"][bit] = draw(numbers(bit, count))
     return Sample(values, options, bytes(seal(values, **options)))
@@ -103,7 +112,7 @@ def changed(raw: bytes, at: int, layout: str, value: int) -> bytes:
 def open_all(raw: bytes) -> Batch:
     """Opens every column, as a consumer that uses all of them does."""
     batch = Batch(raw)
-    for named in (0, KEYS, HEADERS, IDS, FLOWS):
+    for named in (0, KEYS, HEADERS, IDS, FLOWS, UNIQUES):
         batch.column(named)
     for bit in FIXED:
         batch.fixed(bit)
@@ -315,14 +324,14 @@ def test_lie_about_the_count(count: int) -> None:
         open_all(changed(SMALL, 12, "I", count))
 
 
-@pytest.mark.parametrize("bit", [1 << 9, 1 << 15, 1 << 20, 1 << 31])
+@pytest.mark.parametrize("bit", [1 << 12, 1 << 15, 1 << 21, 1 << 31])
 def test_column_of_a_later_version_is_named(bit: int) -> None:
     assert check(changed(SMALL, 48, "I", bit)).columns == bit
     with pytest.raises(BadBatch, match=f"{bit:#x}"):
         Batch(changed(SMALL, 48, "I", bit | KEYS))
 
 
-@pytest.mark.parametrize("columns", [*FIXED, KEYS, HEADERS, IDS, FLOWS, KEYS | HEADERS, wire.KNOWN])
+@pytest.mark.parametrize("columns", [*FIXED, KEYS, HEADERS, IDS, FLOWS, UNIQUES, KEYS | HEADERS, wire.KNOWN])
 def test_columns_that_are_not_there(columns: int) -> None:
     with pytest.raises(BadBatch):
         open_all(changed(SMALL, 48, "I", columns))
@@ -396,9 +405,9 @@ def assert_verified_unless_numbers_lie(batch: Batch, raw: bytes) -> None:
     """A batch that opens passes `verify`, unless its delays fall, or its
     times or priorities exceed their bounds.
     """
-    delays, lives = (list(batch.fixed(bit) or ()) for bit in (DELAY, TTL))
+    delays, lives, ends = (list(batch.fixed(bit) or ()) for bit in (DELAY, TTL, UNTIL))
     priorities = batch.fixed(PRIORITY) or [0]
-    times_fit = all(0 <= each <= limits.DELAY_MS_MAX for each in delays + lives)
+    times_fit = all(0 <= each <= limits.DELAY_MS_MAX for each in delays + lives + ends)
     if delays == sorted(delays) and times_fit and max(priorities) <= limits.PRIORITY_MAX:
         assert verify(raw) == batch.info
     else:
@@ -427,7 +436,7 @@ def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject)
     if batch is not None:
         assert_verified_unless_numbers_lie(batch, lie)
         assert len(batch.values()) == batch.info.count
-        for bit in (KEYS, HEADERS, IDS, FLOWS):
+        for bit in (KEYS, HEADERS, IDS, FLOWS, UNIQUES):
             assert len(batch.column(bit) or batch.values()) == batch.info.count
         for bit in FIXED:
             assert len(batch.fixed(bit) or batch) == batch.info.count

@@ -37,6 +37,7 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.NotFound, NOT_FOUND),
     (errors.TopicExists, CONFLICT),
     (errors.WrongState, CONFLICT),
+    (errors.NotUnique, CONFLICT),
     (errors.BadName, USAGE),
     (errors.TooLarge, REFUSED),
     (errors.SchemaMismatch, REFUSED),

@@ -34,6 +34,15 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         return seconds
 
 
+class Until(Duration):
+    """How long a unique name is taken: "acked", or a duration."""
+
+    name = "acked|DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "acked" else super().convert(value, param, ctx)
+
+
 class Durations(click.ParamType):  # type: ignore[type-arg]
     """A list of durations separated by commas: 1s,5s,30s."""
 

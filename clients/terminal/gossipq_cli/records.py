@@ -152,6 +152,9 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "backoff": seconds_of,
     "flow": _text,
     "priority": _level,
+    "unique": _text,
+    "until": lambda value: value if value == "acked" else seconds_of(value),
+    "conflict": _text,
 }
 
 

@@ -453,10 +453,11 @@ class Dispatch:
         """A VOID or EDIT removed a record, and may have added another one."""
         void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
         if void.offset >= 0:
-            self._void(void.partition, void.offset)
+            self.void(void.partition, void.offset)
         self.wake(void.partition)
 
-    def _void(self, partition: PartitionKey, offset: Offset) -> None:
+    def void(self, partition: PartitionKey, offset: Offset) -> None:
+        """A record was voided: take it from its consumers."""
         for view in self._views.get(partition, {}).values():
             self.holdings.forget(view, offset, offset + 1)
             if view.keys is not None:

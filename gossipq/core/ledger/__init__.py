@@ -5,6 +5,7 @@ rows.
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import decode_ack, runs_of
 from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.dedup import HASH
 from gossipq.core.ledger.exceptions import AT_ONCE_MS, clip, ranges_of, run_at
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
@@ -42,6 +43,7 @@ from gossipq.core.ledger.timetable import ScheduleName
 
 __all__ = [
     "AT_ONCE_MS",
+    "HASH",
     "ROUTE_LANE",
     "U64",
     "U64X2",

@@ -141,6 +141,10 @@ class Dedup:
                     known[name] = index, record
         return known
 
+    def known(self, partition: PartitionKey, names: set[bytes], since_ms: int) -> set[bytes]:
+        """Return those ids, as bytes, whose records are remembered. NO_NAME is never among them."""
+        return set(self._known(partition, names - {NO_NAME}, since_ms))
+
     def _is_repeated(
         self, partition: PartitionKey, index: Index, hashes: "array[int]", since_ms: int = EVER
     ) -> bool:

@@ -13,6 +13,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
+from gossipq import limits
 from gossipq.types import Index, PartitionKey
 
 NAME = Struct("8s")  #: the hash of an id, as bytes
@@ -21,6 +22,7 @@ ENTRY = Struct("=Q")  #: behind the hash in a row: the entry that stored it
 ROW = Struct("=8sQ")
 BUCKETS = 1 << 16  #: of each shard that has ids
 IDS_MAX = 1 << 20  #: of a shard: the default of one partition, and one more batch
+assert IDS_MAX == limits.UNIQUES_MAX  # they have an index like this of their own
 PASSED_MAX = 16  #: more forgotten rows of one id are removed at once, without waiting for the sweep
 #: an entry takes the room of at least this many, because opening the shard reads a row for each
 ENTRY_IDS_MIN = 16
@@ -133,6 +135,20 @@ class IdIndex:
         self._ids -= count
         self._taken -= max(count, ENTRY_IDS_MIN)
         self._forgotten += count
+
+    def remove(self, partition: PartitionKey, index: Index, names: Collection[bytes]) -> None:
+        """Remove some ids of an entry at once. At least one must stay; `forget` removes all."""
+        entry = ENTRY.pack(index)
+        for place, name in zip(self._places(names), names, strict=True):
+            bucket, row = self._buckets[place], name + entry
+            at = bucket.find(row)
+            while at % ROW.size:  # a match across two rows
+                at = bucket.find(row, at + 1)
+            self._buckets[place] = bucket[:at] + bucket[at + ROW.size :]
+        before = self._entries[partition][index]
+        left = self._entries[partition][index] = before._replace(ids=before.ids - len(names))
+        self._ids -= len(names)
+        self._taken -= max(before.ids, ENTRY_IDS_MIN) - max(left.ids, ENTRY_IDS_MIN)
 
     def drop(self, partition: PartitionKey) -> None:
         """Forget a removed partition."""

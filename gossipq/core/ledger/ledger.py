@@ -6,7 +6,7 @@ them once a turn.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -35,9 +35,10 @@ from gossipq.core.ledger.records import (
 )
 from gossipq.core.ledger.repeats import Repeats
 from gossipq.core.ledger.results import Results
-from gossipq.core.ledger.schedule import ScheduledRecords
+from gossipq.core.ledger.schedule import ScheduledRecords, decode_scheduled
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.ledger.timetable import Timetable
+from gossipq.core.ledger.uniques import Uniques
 from gossipq.core.storage import Columns, Entry, Intervals, Opened, Tables, log, payloads
 from gossipq.errors import BadRequest, CorruptLog, UnknownKind
 from gossipq.rates import Payer
@@ -61,6 +62,7 @@ _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
 _decode_member = msgspec.msgpack.Decoder(Member).decode
 _decode_installing = msgspec.msgpack.Decoder(Installing).decode
 TOMBSTONE_MS = limits.DAY_MS * 7  #: leader time for which a shard remembers the removal of a topic
+SWEPT_ROWS = 256  #: of unique names that one FORGET looks at in a partition
 TOMBSTONES_DROPPED = 64  #: old tombstones removed with one entry
 
 _decode_owners = msgspec.msgpack.Decoder(tuple[Payer, ...]).decode
@@ -97,6 +99,7 @@ class Ledger:
         self.timetable = Timetable(self)
         self.repeats = Repeats(self.state)
         self.dedup = Dedup(self.state, self.partitions.__contains__, self.schedule.holds)
+        self.uniques = Uniques(self.state, self.partitions, self.waiting, self.changed)
         self.producers = Producers(self.state)
         self.opened = Opened(columns, self._body)
         self._groups = Groups(self)
@@ -245,7 +248,7 @@ class Ledger:
             if offset is None:
                 scheduled = self.schedule.get(partition, run.index, record)
                 end = scheduled[1].end if scheduled else record + 1
-            place = (-1 if offset is None else offset), run.index, record, run.duplicate
+            place = (-1 if offset is None else offset), run.index, record, run.duplicate, run.kept
             runs.append(Run(min(end, stop) - record, *place))
             record = end
         return runs
@@ -295,6 +298,46 @@ class Ledger:
             or cursor.dead.at(offset) is not None
             for cursor in cursors
         )
+
+    def waiting(self, partition: PartitionKey, index: Index, numbers: Sequence[int]) -> set[int]:
+        """Return those records of an entry that are scheduled, or that a group can still receive.
+
+        Without groups every record with an offset waits. Records below the first offset never do: each
+        copy sweeps their rows when it has time.
+        """
+        prefix, found = records.key(b"W", partition, index), set[int]()
+        for row_key, row in self.state.scan(prefix, records.after(prefix)):
+            first, end = records.U64.unpack_from(row_key, 17)[0], decode_scheduled(row).end
+            found.update(number for number in numbers if first <= number < end)
+        prefix = records.key(b"R", partition, index)
+        for row_key, row in self.state.scan(prefix, records.after(prefix)):
+            first, (offset, count) = records.U64.unpack_from(row_key, 17)[0], PLACE.unpack(row)
+            its = [number for number in numbers if first <= number < first + count]
+            if not its:
+                continue
+            low, high = offset + min(its) - first, offset + max(its) - first + 1
+            left = self._open(partition, low, high)
+            if list(left) == [(low, high)]:
+                found.update(its)
+            elif left:
+                found.update(number for number in its if offset + number - first in left)
+        return found
+
+    def _open(self, partition: PartitionKey, first: Offset, end: Offset) -> Intervals:
+        """Return the parts of [first, end) that a group can still receive; without groups, that exist."""
+        first, left = max(first, self.partitions[partition].first), Intervals()
+        if first >= end:
+            return left
+        cursors = self.cursors.get(partition)
+        if not cursors:
+            voids = self.voids.get(partition)
+            return Intervals([(first, end)] if voids is None else voids.missing(first, end))
+        for cursor in cursors.values():
+            for part in cursor.fresh(first, end):
+                left.add(*part)
+            for found in cursor.exceptions.within(first, end) if cursor.exceptional else ():
+                left.add(max(first, found.first), min(end, found.end))
+        return left
 
     def removed(self, topic_id: int) -> bool:
         """True if a topic of this shard was removed. False also if its tombstone has expired."""
@@ -502,6 +545,7 @@ class Ledger:
             self.state.delete(records.key(b"C", partition, group_id))
         self.producers.drop(partition)
         self.dedup.drop(partition)
+        self.uniques.drop(partition)
         self.timetable.drop(partition)
         self.slices.drop(partition)
         self.voids.pop(partition, None)
@@ -730,4 +774,7 @@ class Ledger:
             self.state.delete(records.key(b"v", ref.partition, ref.index, ref.record))
             # the replaced record was itself stored by an EDIT
             self.state.delete(records.key(b"F", ref.partition, ref.index))
+        for partition in payload.uniques:
+            if partition in self.partitions:
+                self.uniques.sweep(partition, entry.time_ms, SWEPT_ROWS, entry.index)
         return Counted(self.producers.forget(payload.producers, payload.before_ms))

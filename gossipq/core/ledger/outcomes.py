@@ -31,6 +31,7 @@ class Published(Outcome, frozen=True):
     added: int
     duplicate: bool = False
     runs: list[Run] | None = None
+    replaced: list[Offset] = []  #: records of the same partition that left for these
 
 
 class Voided(Outcome, frozen=True):

@@ -2,6 +2,8 @@
 ledger.
 """
 
+from array import array
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -9,18 +11,24 @@ import msgspec
 
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
-from gossipq.core.ledger.dedup import Dedup
+from gossipq.core.ledger.dedup import HASH, Dedup
 from gossipq.core.ledger.groups import CHANGED, Groups
+from gossipq.core.ledger.id_index import names_of
 from gossipq.core.ledger.outcomes import DONE, Outcome, Published, Released, Voided, refused
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, VoidRow
 from gossipq.core.ledger.schedule import ScheduledRecords
 from gossipq.core.ledger.slices import Slices
+from gossipq.core.ledger.uniques import Asked, Place, Uniques
 from gossipq.core.storage import Columns, Due, Entry, Intervals, Opened, Table, log, payloads
 from gossipq.types import (
     DELAY,
     ID_HASH,
+    PLACED,
+    REPLACE,
     TTL,
+    UNIQUE_HASH,
+    UNTIL,
     BatchInfo,
     Index,
     Offset,
@@ -42,6 +50,7 @@ class PartitionsHost(Protocol):
     slices: Slices
     schedule: ScheduledRecords
     dedup: Dedup
+    uniques: Uniques
     opened: Opened
     producers: Producers
 
@@ -54,10 +63,33 @@ class PartitionsHost(Protocol):
 
     def located(self, partition: PartitionKey, run: Run) -> list[Run]: ...
     def stored(self, partition: PartitionKey, index: Index, record: int) -> bool: ...
+    def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None: ...
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def done_everywhere(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def needed(self, index: Index, count: int) -> None: ...
     def not_needed(self, index: Index, count: int) -> None: ...
+
+
+REPLACED_BY = "a publish of the same unique name"  #: who voids a record whose name another one took
+NAME_OF = HASH.pack
+
+
+def kept_runs(runs: list[Run], kept: dict[int, Place]) -> list[Run]:
+    """Return the runs of a batch of which some records were kept out, each for the record at its place."""
+    places: list[tuple[Index, int, bool, bool]] = []
+    for run in runs:
+        for at in range(run.count):
+            place = kept.get(len(places))
+            own = run.index, run.record + at, run.duplicate, False
+            places.append(own if place is None else (*place, True, True))
+    found: list[Run] = []
+    for here in places:
+        last = found[-1] if found else Run(0, -1)
+        if here == (last.index, last.record + last.count, last.duplicate, last.kept):
+            found[-1] = msgspec.structs.replace(last, count=last.count + 1)
+        else:
+            found.append(Run(1, -1, *here))
+    return found
 
 
 def _gone(partition: PartitionKey) -> Outcome:
@@ -101,21 +133,28 @@ class Partitions:
             return Published(partition, place, 0, duplicate=True)
         index = -2 - place
         hashes = self._columns.fixed(entry.body, ID_HASH) if info.columns & ID_HASH else None
+        names = self._columns.fixed(entry.body, UNIQUE_HASH) if info.columns & UNIQUE_HASH else None
+        stored = partial(self._host.stored, partition, index)
         if hashes is None:
-            runs = self._host.located(partition, Run(info.count, -1, index))
+            again = [Run(info.count, -1, index)]
         else:
-            stored = partial(self._host.stored, partition, index)
             again = self._host.dedup.again(partition, index, hashes, stored)
-            runs = [at for run in again for at in self._host.located(partition, run)]
+        if names is not None:
+            again = self._kept_again(partition, index, names, again, stored)
+        runs = [at for run in again for at in self._host.located(partition, run)]
         return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
 
     def _store(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None) -> Published:
         """Give a batch its offsets, or its place in the schedule."""
         state = self._host.partitions[partition]
         offset, added, runs = state.next, info.count, None
+        replaced: list[Offset] = []
         self._host.dirty_partitions.add(partition)
-        if info.columns & (DELAY | ID_HASH):
-            runs = self._sorted_out(entry, partition, info, due)
+        if info.columns & PLACED:
+            if info.columns & UNIQUE_HASH:
+                runs, replaced = self._named(entry, partition, info, due)
+            else:
+                runs = self._sorted_out(entry, partition, info, due, self._columns.fixed(entry.body, ID_HASH))
             fresh = [run for run in runs if not run.duplicate]
             added = sum(run.count for run in fresh)
             self._host.needed(entry.index, added)
@@ -142,13 +181,68 @@ class Partitions:
         if info.sequence:
             place = offset if runs is None else -2 - entry.index
             self._host.producers.spoke(partition, info.producer, info.sequence, place, entry.time_ms)
-        return Published(partition, offset, added, not added, runs=runs)
+        return Published(partition, offset, added, not added, runs=runs, replaced=replaced)
+
+    def _named(
+        self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None
+    ) -> tuple[list[Run], list[Offset]]:
+        """Return the runs of a batch with unique names, and the offsets of records that left for it."""
+        fixed, host = self._columns.fixed, self._host
+        hashes, names = fixed(entry.body, ID_HASH), fixed(entry.body, UNIQUE_HASH)
+        assert names is not None, "the header says that the batch has unique names"
+        asked = Asked(names_of(names), fixed(entry.body, UNTIL), fixed(entry.body, REPLACE))
+        ids: tuple[bytes, ...] = ()
+        known: set[bytes] = set()
+        if hashes is not None:
+            ids = names_of(hashes)
+            since_ms = entry.time_ms - host.config(partition).dedup_ms
+            known = host.dedup.known(partition, set(ids), since_ms)
+        kept, left = host.uniques.sort_out(partition, entry.index, entry.time_ms, asked, ids, known)
+        if hashes is not None:
+            for record in kept:
+                hashes[record] = 0  # the id of a record that is not stored is not remembered
+        runs = self._sorted_out(entry, partition, info, due, hashes)
+        offsets = [self._make_way(entry, partition, place) for place in left]
+        return kept_runs(runs, kept) if kept else runs, [offset for offset in offsets if offset >= 0]
+
+    def _make_way(self, entry: Entry, partition: PartitionKey, place: Place) -> Offset:
+        """Void a record whose unique name another one took. Returns its offset, -1 without one."""
+        offset = self._host.offset_of(partition, *place)
+        offset = -1 if offset is None else offset
+        void = payloads.Void(partition, offset, *place, "", REPLACED_BY)
+        left = self._leave(entry, void, self._host.partitions[partition], entry.index)
+        # a record that is done can hold a name, for a time
+        return -1 if left is not None else offset
+
+    def _kept_again(
+        self,
+        partition: PartitionKey,
+        index: Index,
+        names: "array[int]",
+        again: list[Run],
+        stored: Callable[[int], bool],
+    ) -> list[Run]:
+        """Return the answer to a repeat: for records that were kept out, who has their name."""
+        kept = dict[int, Place]()
+        record = 0
+        for run in again:
+            for at in range(run.count):
+                # a repeated id has another place
+                own = (run.index, run.record + at) == (index, record) or not run.index
+                if own and names[record] and not stored(record):
+                    kept[record] = self._host.uniques.place(partition, NAME_OF(names[record])) or (0, 0)
+                record += 1
+        return kept_runs(again, kept) if kept else again
 
     def _sorted_out(
-        self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None
+        self,
+        entry: Entry,
+        partition: PartitionKey,
+        info: BatchInfo,
+        due: Due | None,
+        hashes: "array[int] | None",
     ) -> list[Run]:
-        """Return the runs of a batch, without records whose ids are known."""
-        hashes = self._columns.fixed(entry.body, ID_HASH)
+        """Return the runs of a batch, without records whose ids are known. `hashes` are the ids."""
         if hashes is None:
             return [Run(info.count, -1, entry.index)]
         state, config = self._host.partitions[partition], self._host.config(partition)
@@ -232,16 +326,21 @@ class Partitions:
     def void(self, entry: Entry, payload: payloads.Void) -> Outcome:
         state = self._host.partitions.get(payload.partition)
         id_hash = self._id_of(payload) if payload.offset < 0 else 0
-        left = _gone(payload.partition) if state is None else self._leave(entry, payload, state)
+        name = self._unique_of(payload)
+        replaced_by = entry.index if payload.publish else 0
+        left = _gone(payload.partition) if state is None else self._leave(entry, payload, state, replaced_by)
         if left is not None and not isinstance(left, ScheduledRow):
             if entry.body:
                 self._host.needed(entry.index, 0)
             return left
+        had_name = name is not None and self._host.uniques.free(payload.partition, *name)
         if not payload.publish:
             if id_hash:
                 self._host.dedup.free(payload.partition, id_hash, (payload.index, payload.record))
             return Voided()
         _, info, due = log.parse_publish(payload.publish)
+        if had_name and info.columns & UNIQUE_HASH:
+            self._hold_on(entry, payload.partition)
         if left is not None and due is None:  # keeps its due time
             info = msgspec.structs.replace(info, columns=info.columns | DELAY)
             due = Due(left.due_ms, left.due_ms)
@@ -273,7 +372,7 @@ class Partitions:
         return Published(partition, run.offset, 1, runs=[run])
 
     def _leave(
-        self, entry: Entry, payload: payloads.Void, state: PartitionState
+        self, entry: Entry, payload: payloads.Void, state: PartitionState, replaced_by: Index
     ) -> Outcome | ScheduledRow | None:
         """Void one record. Returns a refusal, or its row if it was scheduled."""
         partition, offset = payload.partition, payload.offset
@@ -288,7 +387,7 @@ class Partitions:
                 entry.time_ms,
                 payload.reason,
                 payload.by,
-                entry.index if payload.publish else 0,
+                replaced_by,
                 row.time_ms,
             )
             self._host.state.put(
@@ -301,9 +400,7 @@ class Partitions:
         if not known or self._host.done_everywhere(partition, offset):
             return refused("wrong_state", CHANGED)
         row_key = records.key(b"Z", partition, offset)
-        void = VoidRow(
-            offset + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0
-        )
+        void = VoidRow(offset + 1, entry.time_ms, payload.reason, payload.by, replaced_by)
         self._host.state.put(row_key, records.encode(void))
         self._host.voids.setdefault(partition, Intervals()).add(offset, offset + 1)
         state.voided += 1
@@ -336,6 +433,32 @@ class Partitions:
             return 0
         hashes = self._host.opened.column(payload.index, ID_HASH)
         return hashes[payload.record] if hashes else 0
+
+    def _unique_of(self, payload: payloads.Void) -> tuple[bytes, Place] | None:
+        """Return the unique name of a record that is going to be void, and its place; None if it has no
+        name.
+        """
+        partition, index, record = payload.partition, payload.index, payload.record
+        if partition not in self._host.partitions:
+            return None
+        if payload.offset >= 0:
+            part = self._host.slices.at(partition, payload.offset)
+            if part is None or not part.columns & UNIQUE_HASH:
+                return None
+            index, record = part.index, part.first + payload.offset - part.offset
+        else:
+            found = self._host.schedule.get(partition, index, record)
+            if found is None or not found[1].columns & UNIQUE_HASH:
+                return None
+        hashes = self._host.opened.column(index, UNIQUE_HASH)
+        return (NAME_OF(hashes[record]), (index, record)) if hashes and hashes[record] else None
+
+    def _hold_on(self, entry: Entry, partition: PartitionKey) -> None:
+        """The record of an EDIT holds the unique name of the one that it replaces."""
+        hashes, untils = (self._columns.fixed(entry.body, bit) for bit in (UNIQUE_HASH, UNTIL))
+        if hashes and hashes[0]:
+            until_ms = untils[0] if untils else 0
+            self._host.uniques.hold(partition, entry.index, entry.time_ms, NAME_OF(hashes[0]), until_ms)
 
     def reschedule(self, entry: Entry, payload: payloads.DueChange) -> Outcome:
         state = self._host.partitions.get(payload.partition)

@@ -27,6 +27,7 @@
     "J" partition index               the same, of ids that have rows of their own
     "i" partition due index           the ids of an entry whose records are due by then; they have rows "I"
     "I" partition id hash             an id that is remembered
+    "u" partition index               the unique names that an entry took; found in memory
     "Z" partition first               VoidRow
     "v" partition index record        VoidRow of a record that had no offset
     "F" partition index               what the record of an EDIT entry replaces: (offset, index, record)
@@ -220,6 +221,7 @@ class PartitionState(msgspec.Struct, array_like=True):
     scheduled_bytes: int = 0  #: part of `bytes`
     #: end of the newest slice with records that have a time to live of their own
     expiring: Offset = 0
+    unique_hand: Index = 0  #: the next entry whose unique names are looked at
 
 
 class ProducerState(msgspec.Struct, array_like=True):

@@ -25,7 +25,7 @@ from gossipq.core.storage import (
     decode_row,
     log,
 )
-from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey, topic_id_of
+from gossipq.types import PLACED, Index, Offset, PartitionKey, topic_id_of
 from gossipq.values import Ref, Start, TopicConfig
 
 SLICES_MAX = 1_024  #: slices removed in one pass, over all partitions of a shard
@@ -270,7 +270,7 @@ class Sweeper:
         rows = list(islice(scan, rows_max))
         for row_key, row in rows:
             part = records.decode_slice(row_key, row)
-            if part.columns & (DELAY | ID_HASH):
+            if part.columns & PLACED:
                 self._ledger.not_needed(part.index, part.count)
                 self._tables.state.delete(records.key(b"R", partition, part.index, part.first))
                 self._tables.state.delete(records.key(b"F", partition, part.index))
@@ -289,7 +289,7 @@ class Sweeper:
         return self._rest(
             (
                 *(b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"i", b"I", b"J", b"j", b"Z", b"F", b"R", b"v"),
-                *(b"s", b"l", b"r", b"c"),
+                *(b"s", b"l", b"u", b"r", b"c"),
             ),
             row_key,
             (partition,),

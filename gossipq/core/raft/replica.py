@@ -26,7 +26,7 @@ from gossipq.core.raft.progress import PROBE, SNAPSHOT, STREAM, Progress
 from gossipq.core.storage import CopySet, Entry, LogState, Recent, Shelf, log
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.peer_messages import Append, Appended, TimeoutNow
-from gossipq.types import DELAY, ID_HASH, Index, Now, Term
+from gossipq.types import PLACED, Index, Now, Term
 from gossipq.values import Message
 
 LEADER, FOLLOWER, CANDIDATE, PRE_CANDIDATE = "leader", "follower", "candidate", "pre-candidate"
@@ -676,4 +676,4 @@ def lacks_body(entry: Entry) -> bool:
     """True if the entry's batch is gone, but is needed to apply the entry."""
     if entry.body or not entry.body_crc:
         return False
-    return entry.kind != log.PUBLISH or bool(log.parse_publish(entry.payload)[1].columns & (DELAY | ID_HASH))
+    return entry.kind != log.PUBLISH or bool(log.parse_publish(entry.payload)[1].columns & PLACED)

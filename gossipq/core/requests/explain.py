@@ -25,6 +25,7 @@ from gossipq.core.delivery import (
 )
 from gossipq.core.desk import Desk, Request
 from gossipq.core.ledger import (
+    HASH,
     Cursor,
     DeadRow,
     ExceptionRow,
@@ -54,7 +55,19 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.texts import many, span
-from gossipq.types import DELAY, FLOW_HASH, FLOWS, Index, Offset, PartitionKey, partition_of, topic_id_of
+from gossipq.types import (
+    DELAY,
+    FLOW_HASH,
+    FLOWS,
+    UNIQUE_HASH,
+    UNIQUES,
+    UNTIL,
+    Index,
+    Offset,
+    PartitionKey,
+    partition_of,
+    topic_id_of,
+)
 from gossipq.types import PRIORITY as PRIORITY_COLUMN
 from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
@@ -167,7 +180,31 @@ class ExplainRequests:
             standings = [self._unplaced(named)]
         else:
             standings, lines = self._placed(named, message.group)
+        lines += self._unique(named)
         self._desk.reply(request, Explained(named.ref, standings, lines))
+
+    def _unique(self, named: Named) -> list[str]:
+        """Tell the unique name of a record, and whether it holds it."""
+        ledger, partition = self._ledger, named.partition
+        found = ledger.schedule.get(partition, named.entry, named.record) if named.offset < 0 else None
+        place = place_of(ledger, None, partition, named.offset) if named.offset >= 0 else None
+        if found is not None and found[1].columns & UNIQUE_HASH:
+            index, record = named.entry, named.record
+        elif place is not None and place.columns & UNIQUE_HASH:
+            index, record = place.entry, place.record
+        else:
+            return []
+        hashes = ledger.opened.column(index, UNIQUE_HASH)
+        if not hashes or not hashes[record]:
+            return []
+        text = ledger.opened.text(index, UNIQUES, record).decode("utf-8", "replace")
+        name = HASH.pack(hashes[record])
+        if not ledger.uniques.holds(partition, name, (index, record), self._desk.leader_ms):
+            return [f"its unique name {text} is free, or another record has it"]
+        untils = ledger.opened.column(index, UNTIL)
+        if untils and untils[record]:
+            return [f"has the unique name {text} for {span(untils[record])} from its publish"]
+        return [f"has the unique name {text} until it is done"]
 
     def _unplaced(self, named: Named) -> Standing:
         """Explains a record without an offset."""
@@ -263,7 +300,7 @@ class ExplainRequests:
     def _flow_lines(self, place: Place) -> list[str]:
         """The flow and the priority that a record asks for."""
         lines = []
-        if place.columns & FLOWS and (flow := self._ledger.opened.flow(place.entry, place.record)):
+        if place.columns & FLOWS and (flow := self._ledger.opened.text(place.entry, FLOWS, place.record)):
             lines.append(f"flow {flow.decode('utf-8', 'replace')}")
         if place.columns & PRIORITY_COLUMN:
             priorities = self._ledger.opened.column(place.entry, PRIORITY_COLUMN)
@@ -284,7 +321,7 @@ class ExplainRequests:
         if higher > priority:
             return f"its priority is {priority}, and records of priority {higher} come first"
         if others and view.flows.by_flow:
-            flow = self._ledger.opened.flow(place.entry, at).decode("utf-8", "replace")
+            flow = self._ledger.opened.text(place.entry, FLOWS, at).decode("utf-8", "replace")
             whose = f"flow {flow}" if flow else "the flow without a name"
             return f"{whose} of priority {priority} takes turns with {many(others, 'other flow')}"
         return f"{says(life.OPEN)}; its priority is {priority}"

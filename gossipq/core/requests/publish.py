@@ -30,6 +30,7 @@ from gossipq.permissions import SYSTEM, require_writer
 from gossipq.types import (
     DELAY,
     ID_HASH,
+    UNIQUE_HASH,
     BatchInfo,
     Index,
     Offset,
@@ -77,11 +78,8 @@ class PublishRequests:
         config = topic.config
         if topic.name.startswith(SYSTEM):
             require_writer(topic.name, client is None or client.node)
-        if columns & ID_HASH and info.count > limits.ID_RECORDS_MAX:
-            raise BadRequest(
-                f"{info.count} records with ids in one batch; at most {limits.ID_RECORDS_MAX} are allowed",
-                hint="send them in several batches",
-            )
+        if columns & (ID_HASH | UNIQUE_HASH):
+            self._require_place(info)
         if config.bytes_max or self._desk.full:
             self.require_space(partition, info)  # a repeat passes: it is answered and adds nothing
             if not self._desk.leading:
@@ -99,6 +97,22 @@ class PublishRequests:
                 self._forget_brought()
         if confirmed:
             self._desk.pending.publishes[index] = request
+
+    def _require_place(self, info: BatchInfo) -> None:
+        """For a batch with ids or unique names. Raises BadRequest, Busy."""
+        if info.count > limits.ID_RECORDS_MAX:
+            raise BadRequest(
+                f"{info.count} records with ids or unique names in one batch; at most "
+                f"{limits.ID_RECORDS_MAX} are allowed",
+                hint="send them in several batches",
+            )
+        if info.columns & UNIQUE_HASH and not self._ledger.uniques.has_room(info.count):
+            self._upkeep.sweep_names()
+            raise Busy(
+                f"shard {self._desk.shard} has {limits.UNIQUES_MAX:,} unique names",
+                hint="wait until some of their records are done, or have more shards",
+                retry_after_ms=limits.LEASE_LOG_MS,
+            )
 
     def require_space(self, partition: PartitionKey, info: BatchInfo) -> None:
         """For a batch, unless it is a repeat. Raises Busy, StoreFull, TopicFull."""

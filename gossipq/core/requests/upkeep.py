@@ -4,7 +4,7 @@ from gossipq import limits
 from gossipq.core.desk import Desk
 from gossipq.core.ledger import Ledger, retention
 from gossipq.core.storage import ROLLUP, TRIM, Rollup, Tables, Trim, log, payloads
-from gossipq.types import PartitionKey
+from gossipq.types import Index, PartitionKey
 
 RETENTION_CHECK_MS = 1_000
 FORGET_CHECK_MS = limits.HOUR_MS
@@ -27,6 +27,8 @@ class Upkeep:
         self._producers_from = b"S"  #: row of the next producer to examine
         self._cancelled_from = b"v"  #: row of the next cancelled record to examine
         self._releasing = False  #: a RELEASE is not applied yet
+        self._names_wanted = False  #: a batch found no room for its unique names
+        self._swept: Index = 0  #: entry of the last FORGET of unique names
 
     def start(self) -> None:
         """Start when this copy begins to serve as leader."""
@@ -94,8 +96,23 @@ class Upkeep:
             self._retain_ms = desk.boot_ms + limits.LEASE_LOG_MS  # more may follow
         if desk.boot_ms >= self._forget_ms:
             self._forget()
+        elif self._names_wanted:
+            self._free_names()
+
+    def sweep_names(self) -> None:
+        """A batch with unique names finds no room: the next tick frees those of records that are done."""
+        self._retain_ms = self._desk.boot_ms
+        self._names_wanted = self._desk.stirred = True
+
+    def _free_names(self) -> None:
+        self._names_wanted = False
+        named = self._ledger.uniques.named()
+        if named and self._swept <= self._ledger.applied:
+            payload = payloads.encode(payloads.Forget([], uniques=named))
+            self._swept = self._desk.propose(log.FORGET, payload, promise=False)
 
     def _forget(self) -> None:
+        self._free_names()
         desk = self._desk
         before_ms = desk.leader_ms - limits.PRODUCER_IDLE_MS
         idle, self._producers_from = retention.idle_producers(self._tables, self._producers_from, before_ms)

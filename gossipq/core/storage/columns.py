@@ -16,14 +16,14 @@ class Columns(Protocol):
     def fixed(self, body: bytes, bit: int) -> "array[int] | None":
         """Return a fixed-width column, one number per record; None if the batch lacks it."""
 
-    def flow(self, body: bytes, record: int) -> bytes:
-        """Return the flow of a record, or b""."""
-
     def cut(self, body: bytes, first: int, count: int) -> bytes:
         """Return records first .. first + count - 1 as a batch of their own."""
 
     def named(self, body: bytes, record_id: bytes) -> bytes:
         """Return a batch of one record with another id, and without a producer."""
+
+    def text(self, body: bytes, bit: int, record: int) -> bytes:
+        """Return the entry of one record in a variable column; b"" if the batch lacks it."""
 
     def peek(self, body: bytes) -> BatchInfo:
         """Return the header of a batch."""
@@ -64,9 +64,9 @@ class Opened:
             self._kept[name] = self._columns.fixed(self._read(index), bit)
         return self._kept[name]
 
-    def flow(self, index: Index, record: int) -> bytes:
-        """Return the flow of a record of the batch that entry `index` stored, or b""."""
-        return self._columns.flow(self._read(index), record)
+    def text(self, index: Index, bit: int, record: int) -> bytes:
+        """Return the entry of one record in a variable column of a stored batch."""
+        return self._columns.text(self._read(index), bit, record)
 
     def cut(self, index: Index, first: int, count: int) -> bytes:
         """Return some records of a stored batch as a batch of their own."""

@@ -153,11 +153,14 @@ class Trim(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Forget(msgspec.Struct, array_like=True, frozen=True):
-    """Forget idle producers, and records that were cancelled long ago before they were due."""
+    """Forget idle producers, records that were cancelled long ago before they were due, and unique names
+    that are free.
+    """
 
     producers: list[tuple[PartitionKey, bytes]]
     before_ms: int = 0  #: leader time; producers active since then stay
     cancelled: list[Ref] = []
+    uniques: list[PartitionKey] = []  #: partitions, some of whose names are looked at
 
 
 class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):

@@ -144,6 +144,7 @@ def stored(receipt: Receipt) -> shapes.Stored:
         copies=receipt.copies,
         duplicate=receipt.duplicate,
         count=receipt.count,
+        kept=receipt.kept or msgspec.UNSET,
     )
 
 

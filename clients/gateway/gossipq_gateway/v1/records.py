@@ -117,8 +117,7 @@ async def _publish_slim(
     if not records:
         raise BadRequest("there is no record in the body", hint='{"value": ...}, one a line')
     given = _given(options, "")
-    if given.pop("id", None) is not None:
-        raise BadRequest("one id= cannot be that of several records", hint="give each record its own id")
+    _require_single(given)
     values = [plain.value_of(record.value) for record in records]
     keys, ids = [record.key for record in records], [record.id for record in records]
     delays = [record.delay for record in records]
@@ -134,6 +133,14 @@ async def _publish_slim(
         given["delays"] = [common if delay is None else delay for delay in delays]
     pending = mq.post_many(topic, values, **given)
     return await pending.result(CONFIRM_S)
+
+
+def _require_single(common: dict[str, Any]) -> None:
+    """Raises BadRequest if the options of all records name one of them."""
+    for name in ("id", "unique"):
+        if name in common:
+            hint = f"give each record its own {name}"
+            raise BadRequest(f"one {name}= cannot be that of several records", hint=hint)
 
 
 _SLIM = frozenset(shapes.Slim.__struct_fields__)
@@ -153,8 +160,7 @@ async def _publish_list(
     if all(map(_is_slim, records)):
         return await _publish_slim(mq, topic, records, options, again)
     common = _given(options, "")
-    if common.pop("id", None) is not None:
-        raise BadRequest("one id= cannot be that of several records", hint="give each record its own id")
+    _require_single(common)
     pending = []
     for at, (value, own) in enumerate([plain.published(record) for record in records]):
         made = {"id": f"{again}/{at}"} if again else {}
@@ -170,6 +176,7 @@ async def _publish_list(
         all(each.duplicate for each in receipts),
         len(receipts),
         receipts,
+        all(each.kept for each in receipts),
     )
 
 

@@ -22,6 +22,7 @@ Text = Annotated[str, Meta(min_length=1)]
 Mode = Literal["shared", "exclusive", "key_ordered"]
 Order = Literal["arrival", "priority", "fair"]
 Level = Literal["stored", "none"]
+Conflict = Literal["keep", "replace", "error"]
 
 
 class Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,6 +62,9 @@ class Record(Slim, kw_only=True):
     flow: str | None = None
     priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
     keep_result: Duration | None = None
+    unique: Text | None = None
+    until: Duration | None = None
+    conflict: Conflict | None = None
 
 
 class Records(Shape, kw_only=True):
@@ -85,11 +89,15 @@ class Publish(Shape, kw_only=True):
     flow: str | None = None
     priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
     keep_result: Duration | None = None
+    unique: Text | None = None
+    until: Duration | None = None
+    conflict: Conflict | None = None
 
 
 class Stored(Shape, kw_only=True, omit_defaults=False):
     """A stored record, or `count` records from it on, on `copies` disks. `offset` is -1 while it is
-    scheduled; `ref` always names it.
+    scheduled; `ref` always names it. `kept`: this record has the unique name, and the one of the
+    request was not stored.
     """
 
     topic: str
@@ -99,6 +107,7 @@ class Stored(Shape, kw_only=True, omit_defaults=False):
     copies: int
     duplicate: bool
     count: int = 1
+    kept: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class StoredList(Shape, kw_only=True, omit_defaults=False):

@@ -61,6 +61,9 @@ from gossipq.types import (
     NODE_SHARD,
     PRIORITY,
     TTL,
+    UNIQUE_HASH,
+    UNIQUES,
+    UNTIL,
     Index,
     Offset,
     PartitionKey,
@@ -93,7 +96,7 @@ Ranges = Sequence[tuple[int, Offset, Offset]]  #: (partition number, first, end)
 
 PROBE_NUMBERS = 1 << 32  #: subscriptions with a higher number only ask for positions
 PROOFS_MAX = 4  #: attempts to prove that we know the secret; the leader may change in between
-KEPT_BY_EDIT = (KEY_HASH, TTL, LEASE, ATTEMPTS, BACKOFF, FLOW_HASH, PRIORITY)
+KEPT_BY_EDIT = (KEY_HASH, TTL, LEASE, ATTEMPTS, BACKOFF, FLOW_HASH, PRIORITY, UNIQUE_HASH, UNTIL)
 
 
 def go_on(talk: Talk[Result]) -> tuple[Call | Flight | None, Result | None]:
@@ -318,6 +321,7 @@ class Asking:
             keys=None if key is None else [key],
             headers=[kept] if kept else None,
             flows=opened.batch.column(FLOWS),
+            uniques=opened.batch.column(UNIQUES),
             fixed=columns,
         )
         number, name = partition_of(shown.ref.partition), found.info.name

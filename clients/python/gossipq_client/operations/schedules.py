@@ -157,7 +157,7 @@ def _time(time_ms: int) -> datetime | None:
 def record_of(raw: bytes, options: Options) -> bytes:
     """Return the batch of the record that a schedule stores."""
     terms = [options.terms or NOTHING]
-    fixed, _ = columns(terms, False, 0)
+    fixed, named = columns(terms, False, 0)
     if options.key is not None:
         fixed |= key_column([options.key])
     return bytes(
@@ -167,6 +167,7 @@ def record_of(raw: bytes, options: Options) -> bytes:
             keys=None if options.key is None else [options.key],
             headers=[options.headers] if options.headers else None,
             flows=flow_column(terms),
+            uniques=named.names,
             fixed=fixed,
         )
     )

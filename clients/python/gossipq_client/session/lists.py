@@ -21,15 +21,17 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
     say otherwise."""
     if not values:
         return Listed([])
-    each, ids = many.terms, many.ids
+    each, ids, names = many.terms, many.ids, many.names
     due = isinstance(each, Terms) and each.due_ms > 0
-    single = ids is not None or isinstance(each, list) or due
+    single = ids is not None or names is not None or isinstance(each, list) or due
     choosers, sole = many.choosers, _sole(topic, many)
     if choosers is None and not isinstance(each, list):
         sole = topic.writer(None, many.partition)
     if sole is not None:
         terms = each if isinstance(each, list) or each is None else [each] * len(values)
-        flights = publishing.batches(sole, values, None, many.headers, many.route, many.level, terms, ids)
+        flights = publishing.batches(
+            sole, values, None, many.headers, many.route, many.level, terms, ids, names, many.unique
+        )
         return Listed(flights, None, single)
     flights = []
     order = array("q", bytes(8 * len(values)))
@@ -48,6 +50,8 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
             if each is None
             else [each] * len(rows),
             None if ids is None else [ids[at] for at in rows],
+            None if names is None else [names[at] for at in rows],
+            many.unique,
         )
         for place, at in enumerate(rows, placed):
             order[at] = place
@@ -59,7 +63,8 @@ def writer_to_merge(topic: Topic, values: list[bytes], size: int, many: Many) ->
     """The partition in which a list of `size` bytes in all may share a batch with its neighbours; None: it
     gets batches of its own, also where a full topic may refuse one and have room for the other. Raises
     BadRequest for a partition that the topic lacks."""
-    plain = many.keys is None and many.terms is None and many.ids is None and not many.headers
+    named = many.ids is not None or many.names is not None
+    plain = many.keys is None and many.terms is None and not named and not many.headers
     fits = 0 < len(values) < limits.BATCH_RECORDS_MAX and size < limits.BATCH_BYTES_MAX
     refuses = topic.info.config.bytes_max and topic.info.config.overflow == "refuse"
     if not plain or not fits or refuses or (many.level or topic.level) == "none":

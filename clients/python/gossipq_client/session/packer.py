@@ -13,13 +13,14 @@ from gossipq.types import PartitionKey, partition_key
 from gossipq.values import Range, Run, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq.wire.checksum import crc32
-from gossipq_client.values import NOTHING, Terms, columns, flow_column, key_column
+from gossipq_client.values import NOTHING, Named, Terms, Unique, columns, flow_column, key_column
 
 #: batches of one partition being sent; repeats of older ones are refused
 UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1
 WINDOW_BATCHES = 100  #: with this many unconfirmed batches of one partition, the next record waits
 assert WINDOW_BATCHES < UNCONFIRMED_MAX
 UNKNOWN_OFFSET = -1
+NO_TEXTS = Named(None, None)  #: of a plain batch
 NO_BATCH = bytearray()  #: of an open flight, or one that is done
 
 
@@ -32,18 +33,25 @@ class Special:
         "acks",
         "ends",
         "ids",
+        "names",
         "places",
         "runs",
         "sealed_ms",
+        "strict",
         "subscription",
         "term",
         "terms",
         "then",
+        "unique",
     )
 
     def __init__(self) -> None:
         self.terms: list[Terms] = []
         self.ids: list[bytes] | None = None  #: ids of a list, whose options may be empty
+        self.names: list[bytes] | None = None  #: unique names of a list, likewise
+        self.unique: Unique | None = None  #: how those are taken
+        #: unique names that must be free, in the order of the sealed batch; b"" = none
+        self.strict: list[bytes] = []
         self.sealed_ms = 0  #: boot time
         #: place of each record in the batch, if they were sorted by due time
         self.places: list[int] | None = None
@@ -149,7 +157,8 @@ class Flight:
             self.special.terms = [NOTHING] * index
         if self.special is not None:
             self.special.terms.append(terms or NOTHING)
-            self.size += len(terms.id) + len(terms.flow) if terms is not None else 0
+            if terms is not None:
+                self.size += len(terms.id) + len(terms.flow) + len(terms.name)
         values.append(value)  # last: it makes the record valid, see `trim`
         return index
 
@@ -178,9 +187,9 @@ class Flight:
         return count
 
     def seal(self, sequence: int, wall_ms: int, now_ms: int) -> None:
-        fixed = ids = flows = None
+        fixed, flows, (ids, names) = None, None, NO_TEXTS
         if self.special is not None:
-            fixed, ids = self._columns(now_ms)
+            fixed, (ids, names) = self._columns(now_ms)
             flows = flow_column(self.special.terms)
         if self.keys is not None:
             fixed = key_column(self.keys) | (fixed or {})
@@ -197,19 +206,30 @@ class Flight:
             headers=self.headers,
             ids=ids,
             flows=flows,
+            uniques=names,
             fixed=fixed,
         )
         self.values = self.keys = self.headers = None
         if self.special is not None:
-            self.special.terms, self.special.ids = [], None
+            self.special.terms, self.special.ids, self.special.names = [], None, None
 
-    def _columns(self, now_ms: int) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
+    def _columns(self, now_ms: int) -> tuple[dict[int, "array[int]"], Named]:
         special = self.special
         assert special is not None, "a plain flight has no columns of its own"
         special.sealed_ms = now_ms
         if self.scheduled:
             self._sort(special)
-        return columns(special.terms, self.scheduled, now_ms, special.ids)
+        fixed, named = columns(
+            special.terms, self.scheduled, now_ms, special.ids, special.names, special.unique
+        )
+        if named.names is not None:
+            if special.unique is None:
+                asked = zip(named.names, special.terms, strict=True)
+                strict = [name if terms.unique.conflict == "error" else b"" for name, terms in asked]
+            else:
+                strict = named.names if special.unique.conflict == "error" else []
+            special.strict = strict if any(strict) else []
+        return fixed, named
 
     def _sort(self, special: Special) -> None:
         """Sorts by due time; records due together keep their order."""
@@ -218,14 +238,24 @@ class Flight:
             return
         order = sorted(range(len(dues)), key=dues.__getitem__)
         assert self.values is not None, "an open flight is sorted"
-        terms, values = [special.terms[at] for at in order], [self.values[at] for at in order]
-        ids = special.ids and [special.ids[at] for at in order]
+        values = [self.values[at] for at in order]
+        terms = [special.terms[at] for at in order]
+        ids, names = (column and [column[at] for at in order] for column in (special.ids, special.names))
         keys = self.keys and [self.keys[at] for at in order]
         headers = self.headers and [self.headers[at] for at in order]
         places = sorted(range(len(order)), key=order.__getitem__)
-        special.terms, special.ids, self.values, self.keys, self.headers, special.places = (
+        (
+            special.terms,
+            special.ids,
+            special.names,
+            self.values,
+            self.keys,
+            self.headers,
+            special.places,
+        ) = (
             terms,
             ids,
+            names,
             values,
             keys,
             headers,

@@ -7,7 +7,7 @@ from gossipq.errors import GossipqError, UnknownTopic
 from gossipq.values import Range, TopicInfo
 from gossipq_client.session.packer import Flight, Special, Topic, Writer, runs
 from gossipq_client.session.sender import Sending
-from gossipq_client.values import NOTHING, Options, Terms
+from gossipq_client.values import NOTHING, Options, Terms, Unique
 
 LINGER_MS = 2  #: how long records without confirm wait for others to share a batch
 
@@ -105,9 +105,11 @@ class Publishing(Sending):
         level: str,
         terms: list[Terms] | None = None,
         ids: list[bytes] | None = None,
+        names: list[bytes] | None = None,
+        unique: Unique | None = None,
     ) -> list[Flight]:
         """Makes flights of a list, not sealed yet: `take` sends each as the window allows. Either
-        all or none are scheduled. `ids` are not in the options.
+        all or none are scheduled. `ids` and unique `names` are not in the options.
         """
         count, level, made = len(values), level or writer.topic.level, []
         total = sum(map(len, values)) + sum(map(len, keys or ())) + count * len(headers)
@@ -128,10 +130,12 @@ class Publishing(Sending):
                 flight.keys = keys if whole else keys[first:end]
             if headers:
                 flight.headers = [headers] * (end - first)
-            if terms is not None or ids is not None:
+            if terms is not None or ids is not None or names is not None:
                 flight.special = Special()
                 flight.special.terms = (terms if whole else terms[first:end]) if terms else []
                 flight.special.ids = ids if whole or ids is None else ids[first:end]
+                flight.special.names = names if whole or names is None else names[first:end]
+                flight.special.unique = None if names is None else unique
             made.append(flight)
         return made
 

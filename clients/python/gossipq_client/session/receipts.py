@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, overload
 
 from msgspec import Struct
 
-from gossipq.errors import Backpressure, GossipqError
+from gossipq.errors import Backpressure, GossipqError, NotUnique
 from gossipq.texts import many
 from gossipq.values import Run
 from gossipq_client.session.packer import UNKNOWN_OFFSET, Flight, Special
@@ -26,7 +26,7 @@ class Receipt:
 
     A scheduled record has offset -1 until it is due; `ref` is its name for `why`, `cancel` and
     `reschedule`, before and after. `duplicate`: the id was known and nothing was added; offset and
-    ref are those of the stored record.
+    ref are those of the stored record. `kept`: likewise, because that record has the unique name.
 
     For a list, the fields are those of the first record, and `count` is the number of records.
     `receipts` has one receipt for each record if the records have ids or due times, else one for
@@ -41,6 +41,7 @@ class Receipt:
     duplicate: bool
     count: int = 1
     receipts: Sequence["Receipt"] = ()
+    kept: bool = False
 
 
 NO_RECEIPT = Receipt("", 0, UNKNOWN_OFFSET, "", 0, False, 0)
@@ -52,27 +53,33 @@ def receipt_of(flight: Flight, index: int, count: int = 1) -> Receipt:
         flight.show_error(index, count)
         raise flight.error
     writer, special, duplicate = flight.writer, flight.special, flight.duplicate
-    offset, entry, record = UNKNOWN_OFFSET, 0, 0
+    offset, entry, record, kept = UNKNOWN_OFFSET, 0, 0, False
     if special is not None and special.runs:
         run, record = _run(special, index)
-        offset, entry, duplicate = (
+        offset, entry, duplicate, kept = (
             run.offset + record if run.offset >= 0 else UNKNOWN_OFFSET,
             run.index,
             run.duplicate,
+            run.kept,
         )
         record += run.record
     elif flight.offset >= 0:
         offset = flight.offset + index
     topic, number = writer.topic.name, writer.number
-    return Receipt(
-        topic,
-        number,
-        offset,
-        refs.text(topic, number, offset, entry, record),
-        flight.copies,
-        duplicate,
-        count,
-    )
+    ref = refs.text(topic, number, offset, entry, record)
+    if kept and special is not None and special.strict:
+        at = special.places[index] if special.places is not None else index
+        if special.strict[at]:
+            raise not_unique(special.strict[at], "" if offset < 0 and not entry else ref)
+    return Receipt(topic, number, offset, ref, flight.copies, duplicate, count, kept=kept)
+
+
+def not_unique(name: bytes, ref: str) -> NotUnique:
+    """The error of a record whose unique name the record `ref` has."""
+    holder, hint = (f"the record {ref}", f"gossipq why {ref}") if ref else ("another record", "publish again")
+    error = NotUnique(f"unique={name.decode(errors='backslashreplace')!r} is the name of {holder}", hint=hint)
+    error.ref = ref
+    return error
 
 
 def _run(special: Special, index: int) -> tuple[Run, int]:
@@ -155,6 +162,7 @@ class Listed(Sequence[Receipt]):
         self._starts: list[int] = []
 
     def receipt(self) -> Receipt:
+        self._require_free()
         if len(self.flights) == 1 and not self.single:
             return receipt_of(self.flights[0], 0, self.flights[0].count)
         receipts: Sequence[Receipt] = tuple(receipt_of(flight, 0, flight.count) for flight in self.flights)
@@ -162,6 +170,7 @@ class Listed(Sequence[Receipt]):
             return NO_RECEIPT
         first = self[0] if self.single else receipts[0]
         duplicate = all(_all_duplicate(flight) for flight in self.flights)
+        kept = self.single and all(_all_kept(flight) for flight in self.flights)
         copies = min(flight.copies for flight in self.flights)
         return Receipt(
             first.topic,
@@ -172,7 +181,17 @@ class Listed(Sequence[Receipt]):
             duplicate,
             sum(flight.count for flight in self.flights),
             self if self.single else receipts,
+            kept,
         )
+
+    def _require_free(self) -> None:
+        """Raises NotUnique for the first record whose unique name had to be free and was not."""
+        for flight in self.flights:
+            special = flight.special
+            if special is None or not special.strict or not any(run.kept for run in special.runs):
+                continue
+            for index in range(flight.count):
+                receipt_of(flight, index)
 
     def under_way(self) -> "UnderWay":
         flights = [flight for flight in self.flights if flight.sealed]
@@ -295,6 +314,11 @@ def part_sent(full: Backpressure, sent: Sequence[Flight]) -> Backpressure:
 def _all_duplicate(flight: Flight) -> bool:
     runs = flight.special.runs if flight.special is not None else []
     return all(run.duplicate for run in runs) if runs else flight.duplicate
+
+
+def _all_kept(flight: Flight) -> bool:
+    runs = flight.special.runs if flight.special is not None else []
+    return bool(runs) and all(run.kept for run in runs)
 
 
 class Waiter(Protocol):

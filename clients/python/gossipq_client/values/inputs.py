@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -217,13 +217,14 @@ def key_bytes(key: Value) -> bytes:
     return raw
 
 
-def id_bytes(value: Value) -> bytes:
+def id_bytes(value: Value, what: str = "id", example: str = "order-17") -> bytes:
     """Raises BadRequest."""
-    raw = as_bytes(value, "id")
+    raw = as_bytes(value, what)
     if not raw:
-        raise BadRequest("id= is empty", hint='name the record, as in id="order-17", or leave id= out')
+        hint = f'name the record, as in {what}="{example}", or leave {what}= out'
+        raise BadRequest(f"{what}= is empty", hint=hint)
     if len(raw) > limits.ID_BYTES_MAX:
-        raise too_large("id", len(raw), limits.ID_BYTES_MAX)
+        raise too_large(what, len(raw), limits.ID_BYTES_MAX)
     return raw
 
 
@@ -239,15 +240,20 @@ def flow_bytes(flow: str | None) -> bytes:
     return raw
 
 
-def ids_of(ids: Sequence[Any]) -> list[bytes]:
-    """`id_bytes` of each, b"" for None. A list of texts, or of bytes, costs little."""
+def unique_bytes(value: Value) -> bytes:
+    """Raises BadRequest."""
+    return id_bytes(value, "unique", "report:7")
+
+
+def ids_of(ids: Sequence[Any], one: Callable[[Any], bytes] = id_bytes) -> list[bytes]:
+    """`id_bytes` (or `one`) of each, b"" for None. A list of texts, or of bytes, costs little."""
     try:
         found = list(map(str.encode, ids)) if set(map(type, ids)) == {str} else list(ids)
     except UnicodeEncodeError:  # `id_bytes` names the wrong id
         found = list(ids)
     if set(map(type, found)) == {bytes} and b"" not in found and max(map(len, found)) <= limits.ID_BYTES_MAX:
         return found
-    return [b"" if each is None else id_bytes(each) for each in ids]
+    return [b"" if each is None else one(each) for each in ids]
 
 
 def id_text(raw: bytes) -> str | None:

@@ -7,7 +7,7 @@ import msgspec
 from gossipq import limits
 from gossipq.types import Now
 from gossipq_client.values import inputs
-from gossipq_client.values.terms import NOTHING, Options, Terms
+from gossipq_client.values.terms import NOTHING, Options, Terms, Unique
 
 
 class Spooled(msgspec.Struct, array_like=True, frozen=True):
@@ -29,6 +29,8 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
     spooled_ms: int = 0  #: unix time
     flow: bytes = b""
     priority: int = limits.PRIORITY
+    name: bytes = b""  #: unique
+    unique: Unique = Unique()
 
     def options(self, now: Now) -> Options:
         """Options for the publish. The time to live runs while the record waits here,
@@ -46,6 +48,8 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
             id=self.id,
             flow=self.flow,
             priority=self.priority,
+            name=self.name,
+            unique=self.unique,
         )
         return Options(self.key, self.headers, self.route, self.level, terms, self.partition)
 
@@ -72,4 +76,6 @@ def spooled(topic: str, value: bytes, options: Options, now: Now) -> Spooled:
         now.wall_ms,
         terms.flow,
         terms.priority,
+        terms.name,
+        terms.unique,
     )

@@ -19,7 +19,10 @@ from gossipq.types import (
     KEY_HASH,
     LEASE,
     PRIORITY,
+    REPLACE,
     TTL,
+    UNIQUE_HASH,
+    UNTIL,
     Now,
 )
 from gossipq.wire.batch import Batch, id_column
@@ -54,6 +57,10 @@ class Common(TypedDict, total=False):
     in turn
     priority: 0 to 9, default 5. A group of order "priority" or "fair" delivers the higher one first
     keep_result: how long the broker keeps what the handler returns, for `result`
+    until: how long a unique name is taken: "acked" (default), until the record is done in every group; or a
+    duration from its publish on
+    conflict: if another record has the unique name: "keep" that one (default), and the receipt is its; or
+    "replace" it by this one, with its value and due time; or "error": Refused with the code "not_unique"
     """
 
     key: inputs.Value | None
@@ -71,13 +78,17 @@ class Common(TypedDict, total=False):
     flow: str | None
     priority: int | None
     keep_result: inputs.Duration | None
+    until: inputs.Duration | None
+    conflict: str | None
 
 
 class PublishOptions(Common, total=False):
     """id: published twice within the topic's window it is stored once; without a key it chooses the
-    partition"""
+    partition
+    unique: a name that one record has at a time; without a key it chooses the partition"""
 
     id: inputs.Value | None
+    unique: inputs.Value | None
 
 
 class ListOptions(Common, total=False):
@@ -85,6 +96,7 @@ class ListOptions(Common, total=False):
 
     keys: in place of key
     ids: each as `id` of a single record
+    uniques: each as `unique` of a single record
     delays: in place of delay
     flows: in place of flow
     priorities: in place of priority
@@ -92,9 +104,17 @@ class ListOptions(Common, total=False):
 
     keys: Sequence[inputs.Value | None] | None
     ids: Sequence[inputs.Value | None] | None
+    uniques: Sequence[inputs.Value | None] | None
     delays: Sequence[inputs.Duration | None] | None
     flows: Sequence[str | None] | None
     priorities: Sequence[int | None] | None
+
+
+class Unique(NamedTuple):
+    """How a unique name is taken."""
+
+    until_ms: int = 0  #: 0 = until the record is done
+    conflict: str = "keep"  #: "keep", "replace" or "error"
 
 
 class Terms(NamedTuple):
@@ -110,6 +130,8 @@ class Terms(NamedTuple):
     id: bytes = b""
     flow: bytes = b""
     priority: int = limits.PRIORITY
+    name: bytes = b""  #: unique
+    unique: Unique = Unique()
 
 
 NOTHING = Terms()
@@ -129,7 +151,9 @@ class Options(NamedTuple):
     @property
     def chooser(self) -> bytes | None:
         """Return the bytes that choose the partition."""
-        return self.key if self.key is not None or self.terms is None else self.terms.id or None
+        if self.key is not None or self.terms is None:
+            return self.key
+        return self.terms.name or self.terms.id or None
 
     @property
     def record(self) -> tuple[bytes | None, bytes, bytes, str, Terms | None]:
@@ -162,15 +186,21 @@ class Many(NamedTuple):
     partition: int | None
     wait_s: float | None
     ids: list[bytes] | None = None  #: b"" = a record without an id
+    names: list[bytes] | None = None  #: unique ones, likewise
+    unique: Unique = Unique()  #: of all `names`
 
     @property
     def choosers(self) -> Sequence[bytes | None] | None:
         """Return the bytes that choose the partition of each record; None: the client chooses."""
-        if self.ids is None or not any(self.ids):
+        chosen = self.ids
+        if self.names is not None:
+            ids = self.ids or [b""] * len(self.names)
+            chosen = [name or each for name, each in zip(self.names, ids, strict=True)]
+        if chosen is None or not any(chosen):
             return self.keys
         if self.keys is None:
-            return self.ids if b"" not in self.ids else [each or None for each in self.ids]
-        return [each or None if key is None else key for key, each in zip(self.keys, self.ids, strict=True)]
+            return chosen if b"" not in chosen else [each or None for each in chosen]
+        return [each or None if key is None else key for key, each in zip(self.keys, chosen, strict=True)]
 
     @property
     def made_ids(self) -> list[bytes]:
@@ -183,6 +213,11 @@ class Many(NamedTuple):
         if self.ids is not None:
             terms = [
                 (asked or NOTHING)._replace(id=each) for asked, each in zip(terms, self.ids, strict=True)
+            ]
+        if self.names is not None:
+            terms = [
+                (asked or NOTHING)._replace(name=name, unique=self.unique)
+                for asked, name in zip(terms, self.names, strict=True)
             ]
         return [
             Options(key, self.headers, self.route, self.level, asked, self.partition)
@@ -214,6 +249,9 @@ def publish_options(
     flow: str | None = None,
     priority: int | None = None,
     keep_result: inputs.Duration | None = None,
+    unique: inputs.Value | None = None,
+    until: inputs.Duration | None = None,
+    conflict: str | None = None,
 ) -> Options:
     """Raises BadRequest."""
     terms = None
@@ -222,6 +260,9 @@ def publish_options(
         name = b"" if id is None else inputs.id_bytes(id)
         policy = _policy(ttl, lease, attempts_max, backoff)
         terms = Terms(_due_ms(now, delay, at), *policy, name, inputs.flow_bytes(flow), _priority(priority))
+    if unique is not None or until is not None or conflict is not None:
+        named = b"" if unique is None else inputs.unique_bytes(unique)
+        terms = (terms or NOTHING)._replace(name=named, unique=_unique(until, conflict, named != b"", level))
     return Options(
         None if key is None else inputs.key_bytes(key),
         inputs.header_bytes(headers) if keep_result is None else with_keep(headers, keep_result),
@@ -257,6 +298,9 @@ def list_options(
     priority: int | None = None,
     priorities: Sequence[int | None] | None = None,
     keep_result: inputs.Duration | None = None,
+    uniques: Sequence[inputs.Value | None] | None = None,
+    until: inputs.Duration | None = None,
+    conflict: str | None = None,
 ) -> Many:
     """For `count` records. Raises BadRequest."""
     policy = _policy(ttl, lease, attempts_max, backoff)
@@ -280,6 +324,8 @@ def list_options(
         inputs.number_of(partition, "partition"),
         _wait_s(wait),
         None if ids is None else _ids(ids, count),
+        None if uniques is None else _names(uniques, count),
+        Unique() if until is conflict is None else _unique(until, conflict, uniques is not None, level),
     )
 
 
@@ -300,6 +346,22 @@ def _each(
             hint=f"{len(given)} {more} for {count} values",
         )
     return list(map(check, given))
+
+
+def _unique(until: inputs.Duration | None, conflict: str | None, has_name: bool, level: str | None) -> Unique:
+    """Raises BadRequest."""
+    if not has_name:
+        raise BadRequest("until= and conflict= belong to a unique name", hint='add unique="report:7"')
+    if conflict not in (None, "keep", "replace", "error"):
+        raise BadRequest(f"conflict={conflict!r}", hint='"keep", "replace" or "error"')
+    if conflict == "error" and level == "none":
+        raise BadRequest(
+            'conflict="error" needs a confirm, and level="none" has none', hint='use level="stored"'
+        )
+    until_ms = 0
+    if until not in (None, "acked"):
+        until_ms = inputs.duration_ms(until, "until", 1, limits.DELAY_MS_MAX)
+    return Unique(until_ms, conflict or "keep")
 
 
 def _wait_s(wait: inputs.Duration | None) -> float | None:
@@ -376,6 +438,14 @@ def _ids(ids: Sequence[inputs.Value | None], count: int) -> list[bytes]:
     return inputs.ids_of(ids)
 
 
+def _names(uniques: Sequence[inputs.Value | None], count: int) -> list[bytes]:
+    if isinstance(uniques, str | bytes) or len(uniques) != count:
+        raise BadRequest(
+            "uniques= needs one name for each value", hint=f"{len(uniques)} names for {count} values"
+        )
+    return inputs.ids_of(uniques, inputs.unique_bytes)
+
+
 def delay_of(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -> int:
     """Milliseconds from now, for a request that moves a due time. Raises BadRequest."""
     if delay is None and at is None:
@@ -424,14 +494,29 @@ def terms_of(own: dict[str, float | int | str], record_id: bytes) -> Terms:
     )
 
 
+class Named(NamedTuple):
+    """The texts of a batch: its ids and its unique names; None = no record has one."""
+
+    ids: list[bytes] | None
+    names: list[bytes] | None
+
+
 def columns(
-    terms: list[Terms], scheduled: bool, sealed_ms: int, ids: list[bytes] | None = None
-) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
-    """The fixed-width columns of a batch, and its ids: only those that a record asks for. `ids` are in place
-    of those in the terms; without terms nothing but them is asked for."""
+    terms: list[Terms],
+    scheduled: bool,
+    sealed_ms: int,
+    ids: list[bytes] | None = None,
+    names: list[bytes] | None = None,
+    unique: Unique | None = None,
+) -> tuple[dict[int, "array[int]"], Named]:
+    """The fixed-width columns of a batch, and its texts: only those that a record asks for. `ids` and `names`
+    are in place of those in the terms; without terms nothing but them is asked for."""
     fixed: dict[int, array[int]] = {}
+    untils: Sequence[int] = ()
+    replaces: Sequence[int] = ()
     if terms:
-        dues, ttls, leases, attempts, backoffs, named, flows, priorities = zip(*terms, strict=True)
+        dues, ttls, leases, attempts, backoffs, its_ids, *more = zip(*terms, strict=True)
+        flows, priorities, its_names, uniques = more
         fixed = {
             bit: array(code, column)
             for bit, code, column in (
@@ -448,11 +533,26 @@ def columns(
             fixed[PRIORITY] = array("B", priorities)
         if scheduled:
             fixed[DELAY] = array("q", [max(0, due_ms - sealed_ms) for due_ms in dues])
-        ids = ids or list(named)
+        ids = ids or list(its_ids)
+        if names is None and any(its_names):
+            names = list(its_names)
+            untils = [each.until_ms for each in uniques]
+            replaces = [each.conflict == "replace" for each in uniques]
+    if names is not None and unique is not None:
+        untils, replaces = ([each] * len(names) for each in (unique.until_ms, unique.conflict == "replace"))
+    if names is not None and any(names):
+        fixed[UNIQUE_HASH] = id_column(names)
+        fixed |= {
+            bit: array(code, column)
+            for bit, code, column in ((UNTIL, "q", untils), (REPLACE, "I", replaces))
+            if any(column)
+        }
+    else:
+        names = None
     if ids is None or not any(ids):
-        return fixed, None
+        return fixed, Named(None, names)
     fixed[ID_HASH] = id_column(ids)
-    return fixed, ids
+    return fixed, Named(ids, names)
 
 
 def flow_column(terms: list[Terms]) -> list[bytes] | None:

@@ -13,7 +13,7 @@ from gossipq import limits
 from gossipq.errors import GossipqError, NotConfirmed
 from gossipq.texts import many
 from gossipq_cli import ask, failures, records
-from gossipq_cli.kinds import Duration, Moment
+from gossipq_cli.kinds import Duration, Moment, Until
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 from gossipq_cli.records import Record
@@ -70,8 +70,9 @@ class What(NamedTuple):
     def _options(self, number: int, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options of a record: those of its line win over the command line."""
         given = self.options
-        if "id" in given:
-            given = given | {"id": records.fill(given["id"], number)}
+        for name in ("id", "unique"):
+            if name in given:
+                given = given | {name: records.fill(given[name], number)}
         if "delay" in own or "at" in own:
             given = {name: value for name, value in given.items() if name not in ("delay", "at")}
         return {**given, **own}
@@ -149,6 +150,13 @@ class Tally:
 )
 @click.option("--ttl", type=Duration(), help="time to live: it expires this long after it is due")
 @click.option("--id", "id", metavar="ID", help="a second record of this id is a duplicate and not stored")
+@click.option("--unique", metavar="NAME", help="unique name: one record has it at a time, until it is done")
+@click.option("--until", type=Until(), help="time for which the name is taken. Default: acked by every group")
+@click.option(
+    "--conflict",
+    type=click.Choice(["keep", "replace", "error"]),
+    help="another record has the unique name: keep that one (default), replace it by this one, or fail",
+)
 @click.option("--route", help="route: dotted words that consumers filter by, as eu.fr")
 @click.option("--lease", type=Duration(), help="lease: it is redelivered after this silence of its consumer")
 @click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which it is a dead letter")
@@ -181,14 +189,14 @@ def command(
     gossipq pub orders "first"
     gossipq pub orders -k ada -H source:shop "17 apples"
     gossipq pub orders --delay 10m --id reminder-17 "pay for 17 apples"
+    gossipq pub orders --unique reindex-7 --conflict replace --delay 5s "reindex customer 7"
     gossipq pub orders --count 1000 --rate 100 "order {n} at {time}"
     gossipq pub orders --lines < /etc/hosts
     gossipq sub orders --from first --exit-at-end -o jsonl | gossipq pub copy --jsonl
 
-    In BODY given as an argument, in the key and in the id, {n} {time} {uuid} are filled in; stdin is taken as
-    it is. A line of --jsonl may say route, delay, at, ttl, id, lease, attempts_max, backoff, flow and
-    priority for itself; bytes go into value_base64, key_base64, id_base64 and headers_base64. The topic is
-    made on first use.
+    In BODY given as an argument, in key, id and unique name, {n} {time} {uuid} are filled in; stdin is taken
+    as it is. A line of --jsonl may have the options from --delay on for itself; bytes go into
+    value_base64, key_base64, id_base64 and headers_base64. The topic is made on first use.
     """
     if sum((body not in (None, "-") or count is not None, lines, jsonl)) > 1:
         raise click.UsageError("BODY with --count, --lines and --jsonl exclude each other")
@@ -235,7 +243,8 @@ def _send(mq: "Client", topic: str, what: What, tally: Tally, rate: float | None
 
 def _row(topic: str, receipt: "Receipt") -> dict[str, Any]:
     row = {"topic": topic, "partition": receipt.partition, "offset": receipt.offset, "ref": receipt.ref}
-    return row | {"copies": receipt.copies, "duplicate": receipt.duplicate}
+    row |= {"copies": receipt.copies, "duplicate": receipt.duplicate}
+    return row | {"kept": True} if receipt.kept else row
 
 
 def _sentence(topic: str, receipt: "Receipt", seconds: float) -> str:
@@ -243,6 +252,8 @@ def _sentence(topic: str, receipt: "Receipt", seconds: float) -> str:
     if not receipt.copies:
         return f"sent {topic}"
     done = "duplicate of" if receipt.duplicate else "scheduled" if receipt.offset < 0 else "stored"
+    if receipt.kept:
+        done = "nothing stored: the unique name is that of"
     copies = receipt.receipts or (receipt,)  # a receipt for each topic behind a virtual one
     refs = ", ".join(copy.ref or f"a record of {topic} that is gone" for copy in copies)
     return f"{done} {refs}  {seconds * 1_000:.1f} ms"
