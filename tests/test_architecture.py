@@ -20,6 +20,8 @@ PACKAGES = {
     "gossipq_dialects": HOME / "clients" / "gateway" / "gossipq_dialects",
     "gossipq_celery": HOME / "clients" / "integrations" / "gossipq_celery",
     "gossipq_django": HOME / "clients" / "integrations" / "gossipq_django",
+    "gossipq_keyed": HOME / "clients" / "integrations" / "gossipq_keyed",
+    "gossipq_dramatiq": HOME / "clients" / "integrations" / "gossipq_dramatiq",
     "gossipq_outbox": HOME / "clients" / "integrations" / "gossipq_outbox",
     "gossipq_starlette": HOME / "clients" / "integrations" / "gossipq_starlette",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
@@ -68,7 +70,17 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "spark": (3, ("pyspark_gossipq",)),
     # what frameworks call: a package each, which asks the public client
-    "integrations": (3, ("gossipq_django", "gossipq_celery", "gossipq_outbox", "gossipq_starlette")),
+    "integrations": (
+        3,
+        (
+            "gossipq_dramatiq",
+            "gossipq_keyed",
+            "gossipq_django",
+            "gossipq_celery",
+            "gossipq_outbox",
+            "gossipq_starlette",
+        ),
+    ),
     "actors": (4, ("gossipq_node.actors",)),
     # plays the nodes that a client is tested with
     "stand_ins": (4, ("gossipq_cli.conformance.between",)),
@@ -288,6 +300,7 @@ IMPORTERS = {
         *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
         *(
             "gossipq_ops",
+            "gossipq_dramatiq",
             "gossipq_gateway",
             "gossipq_dialects",
             "pyspark_gossipq",
@@ -299,6 +312,7 @@ IMPORTERS = {
     "kombu": ("gossipq_celery",),
     "amqp": ("gossipq_celery",),
     "celery": ("gossipq_celery",),
+    "dramatiq": ("gossipq_dramatiq",),
 }
 #: who may read a clock or throw dice
 CLOCKS = {"time", "random", "secrets", "uuid"}

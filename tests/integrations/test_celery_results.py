@@ -14,8 +14,8 @@ from celery.schedules import crontab
 import gossipq_celery  # noqa: F401 - makes gossipq:// known
 from conftest import RunningNode
 from gossipq_celery.beat import GossipqScheduler, TickEntry
-from gossipq_celery.keyed import KeyedTopic
 from gossipq_client import Client, connect
+from gossipq_keyed import KeyedTopic
 
 pytestmark = [pytest.mark.e2e]
 hosts = (f"host{number}" for number in itertools.count())

@@ -8,9 +8,9 @@ from typing import Any
 from celery import beat, schedules
 from celery.exceptions import ImproperlyConfigured
 
-from gossipq_celery.keyed import KeyedTopic
 from gossipq_celery.names import topic_of
 from gossipq_celery.transport import Transport
+from gossipq_keyed import KeyedTopic
 
 TOPIC = "celery-beat"
 REMEMBERED_S = 7 * 86_400.0  #: a beat that was suspended for longer may send a tick again

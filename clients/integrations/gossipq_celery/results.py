@@ -14,10 +14,10 @@ from kombu.utils.url import url_to_parts
 
 from gossipq.errors import GossipqError
 from gossipq_celery import sessions
-from gossipq_celery.keyed import KeyedTopic
 from gossipq_celery.names import topic_of
 from gossipq_celery.transport import CONNECT_SECONDS, PORT
 from gossipq_client import Client, Fetcher
+from gossipq_keyed import KeyedTopic
 
 TOPIC = "celery-results"
 LIFETIME_S_MAX = timedelta(days=7).total_seconds()  #: for which a topic remembers ids

@@ -1,9 +1,11 @@
 """Values by key, kept as records that are found by their ids.
 
 Each value of a key is a record with the id `key#n`. A record is stored once for an id, so appending the next
-version is atomic, and the newest version is found by a search over n. A deletion is an empty version.
+version is atomic, and the newest version is found by a search over n. A deletion is an empty version. The
+topic forgets a version after its lifetime, so a key that lives longer needs another name for each period.
 """
 
+import time
 from collections.abc import Callable
 from threading import Lock
 
@@ -12,6 +14,7 @@ from gossipq_client import Client
 
 PARTITIONS = 4
 REMEMBERED_MAX = 10_000  #: keys whose newest version this process has seen
+REMEMBERED_SECONDS = 60.0  #: the topic forgets ids much later
 
 
 class KeyedTopic:
@@ -20,36 +23,47 @@ class KeyedTopic:
     def __init__(self, client: Callable[[], Client], topic: str, lifetime_s: float) -> None:
         """`lifetime_s`: how long after it was stored a value can be found."""
         self._client, self.topic, self._lifetime_s = client, topic, lifetime_s
-        self._newest: dict[str, int] = {}
+        self._newest: dict[str, tuple[int, bytes, float]] = {}
         self._lock = Lock()
         self._is_made = False
 
     def get(self, key: str) -> bytes | None:
         """Return the newest value of a key; None if it has none, or if it was deleted."""
-        version, value = self._find(key)
-        self._remember(key, version)
-        return value or None
+        return self._find(key)[1] or None
 
     def set(self, key: str, value: bytes, route: str = "") -> None:
         """Store a value. `route` names those who wait for it."""
-        version = self._newest.get(key)
-        if version is None:
+        version = self._known(key)[0]
+        if version < 0:
             version = self._find(key)[0]
         version += 1
         while not self._append(key, version, value, route):
             version += 1
-        self._remember(key, version)
-
-    def delete(self, key: str) -> None:
-        if self.get(key) is not None:
-            self.set(key, b"")
+        self._remember(key, version, value)
 
     def count(self, key: str) -> int:
         """Add one to the counter of a key, which begins at 0, and return it."""
         number = self._find(key)[0] + 1
         while not self._append(key, number, b"1", ""):
             number += 1
+        self._remember(key, number, b"1")
         return number + 1
+
+    def change(self, key: str, decide: Callable[[bytes | None], bytes | None]) -> bool:
+        """Replace the value of a key by what `decide` makes of it, as one step. None leaves it, and returns
+        False. `decide` is called again when another process was faster."""
+        while True:
+            version, value = self._find(key)
+            new = decide(value or None)
+            if new is None:
+                return False
+            if self._append(key, version + 1, new, ""):
+                self._remember(key, version + 1, new)
+                return True
+
+    def delete(self, key: str) -> None:
+        if self.get(key) is not None:
+            self.set(key, b"")
 
     def make(self) -> None:
         """Create the topic."""
@@ -71,11 +85,8 @@ class KeyedTopic:
 
     def _find(self, key: str) -> tuple[int, bytes]:
         """Return the newest version and its value; -1 without one."""
-        low, value = -1, b""
+        low, value = self._known(key)
         step, high = 1, None
-        known = self._newest.get(key, -1)
-        if known >= 0 and (found := self._version(key, known)) is not None:
-            low, value = known, found
         while high is None or high - low > 1:
             middle = low + step if high is None else (low + high) // 2
             found = self._version(key, middle)
@@ -84,7 +95,14 @@ class KeyedTopic:
             else:
                 low, value = middle, found
                 step *= 2
+        if low >= 0:
+            self._remember(key, low, value)
         return low, value
+
+    def _known(self, key: str) -> tuple[int, bytes]:
+        """Return a version that exists, and its value, which never changes."""
+        version, value, seen = self._newest.get(key, (-1, b"", 0.0))
+        return (version, value) if time.monotonic() - seen < REMEMBERED_SECONDS else (-1, b"")
 
     def _version(self, key: str, version: int) -> bytes | None:
         try:
@@ -96,12 +114,11 @@ class KeyedTopic:
                 raise
             return None
 
-    def _remember(self, key: str, version: int) -> None:
+    def _remember(self, key: str, version: int, value: bytes) -> None:
         with self._lock:
             if len(self._newest) >= REMEMBERED_MAX:
                 self._newest.clear()
-            if version >= 0:
-                self._newest[key] = max(version, self._newest.get(key, -1))
+            self._newest[key] = version, value, time.monotonic()
 
 
 def _id(key: str, version: int) -> str:
