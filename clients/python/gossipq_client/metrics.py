@@ -68,4 +68,9 @@ class Metrics(Middleware):
 
 
 def _attributes(operation: str, topic: str) -> dict[str, str]:
-    return {**SYSTEM, "messaging.operation.type": operation, "messaging.destination.name": topic}
+    return {
+        **SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": topic,
+    }

@@ -33,7 +33,14 @@ class Tracing(Middleware):
 
     def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
         """A span of kind PRODUCER, whose context goes along in the headers."""
-        attributes = {**SYSTEM, "messaging.operation.type": "send", "messaging.destination.name": topic}
+        attributes: dict[str, str | int] = {
+            **SYSTEM,
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": topic,
+        }
+        if count > 1:
+            attributes["messaging.batch.message_count"] = count
         with self._tracer.start_as_current_span(
             f"send {topic}", kind=SpanKind.PRODUCER, attributes=attributes
         ):
@@ -51,10 +58,13 @@ class Tracing(Middleware):
             links=[Link(sent)] if sent.is_valid else [],
             attributes={
                 **SYSTEM,
+                "messaging.operation.name": "process",
                 "messaging.operation.type": "process",
                 "messaging.destination.name": message.topic,
                 "messaging.destination.partition.id": str(message.partition),
                 "messaging.message.id": message.ref,
+                "messaging.message.body.size": len(message.value),
+                **({"messaging.consumer.group.name": message.group} if message.group else {}),
             },
         )
         token = context.attach(trace.set_span_in_context(span, parent))
@@ -74,5 +84,6 @@ class Tracing(Middleware):
         context.detach(token)
         if error is not None:
             span.record_exception(error)
+            span.set_attribute("error.type", type(error).__qualname__)
             span.set_status(Status(StatusCode.ERROR, str(error)))
         span.end()

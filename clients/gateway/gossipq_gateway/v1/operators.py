@@ -85,7 +85,11 @@ def _group(found: GroupSum) -> shapes.Group:
         "consumers",
         "paused",
     )
-    return shapes.Group(oldest_s=found.oldest_ms / 1000, **{name: getattr(found, name) for name in same})
+    return shapes.Group(
+        oldest_s=found.oldest_ms / 1000,
+        work=found.ready + found.in_flight,
+        **{name: getattr(found, name) for name in same},
+    )
 
 
 async def groups(call: Call) -> shapes.Groups:

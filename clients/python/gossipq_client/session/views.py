@@ -82,6 +82,11 @@ class Record(Struct, eq=False):
         return self._held.part.subscription.topics[topic_id_of(self._held.partition)].name
 
     @property
+    def group(self) -> str:
+        """Name of the group that it was delivered to; "" for a reader."""
+        return self._held.part.subscription.group
+
+    @property
     def topic_id(self) -> int:
         """Id of the topic. A topic that was removed and created again has another id."""
         return topic_id_of(self._held.partition)
