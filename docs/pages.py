@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 import gossipq_client
-from gossipq import alarms, errors, permissions, verbs
+from gossipq import alarms, errors, next_steps, permissions, verbs
 from gossipq_cli import failures
 from gossipq_cli.main import root
 
@@ -38,6 +38,7 @@ ELSEWHERE = {
     "perf/GROWTH.md": "internals/growth.md",
     "perf/RESULTS.md": "internals/results.md",
     "spark/README.md": "how-to/spark.md",
+    "clients/integrations/gossipq_celery/README.md": "how-to/celery.md",
     "clients/integrations/gossipq_outbox/README.md": "how-to/outbox.md",
     "clients/integrations/gossipq_starlette/README.md": "how-to/starlette.md",
     "clients/integrations/gossipq_django/README.md": "how-to/django.md",
@@ -344,6 +345,27 @@ def permissions_page() -> str:
     )
 
 
+def states_page() -> str:
+    """Every state that `gossipq why` shows, with the command that changes it."""
+
+    def rows(steps: dict[str, next_steps.NextStep]) -> list[list[str]]:
+        return [
+            [state, f"`{step.command}`" if step.command else "", step.effect] for state, step in steps.items()
+        ]
+
+    head = ["state", "next command", "what it does"]
+    return (
+        "# States\n\n"
+        "`gossipq why` shows the state of a record or a group, its reason, and the command "
+        "that changes it.\n\n"
+        "## Of a record in a group\n\n"
+        "A record that is `ready` waits for its group: the second table has its next command.\n\n"
+        + table(head, rows(next_steps.OF_RECORD))
+        + "## Of a group in a partition\n\n"
+        + table(head, rows(next_steps.OF_GROUP))
+    )
+
+
 def http_page() -> str:
     path = HOME / "clients" / "gateway" / "gossipq_gateway" / "v1" / "openapi.json"
     rows = [
@@ -432,6 +454,7 @@ def made() -> dict[str, str]:
         "reference/alarms.md": alarms_page(),
         "reference/metrics.md": metrics_page(),
         "reference/permissions.md": permissions_page(),
+        "reference/states.md": states_page(),
         "reference/http-operations.md": http_page(),
         "reference/python/names.md": names_page(),
     }

@@ -291,7 +291,7 @@ def test_a_group_names_what_its_last_record_waits_for_as_the_record_does(worker,
     assert group == (
         "no consumer",
         "no consumer is there; 1 record waits to be delivered again",
-        "gossipq peek orders --group g",
+        "gossipq sub orders --group g",
     )
 
 

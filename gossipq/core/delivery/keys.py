@@ -99,6 +99,17 @@ class Keys:
         held = key_hash in self._counts and owner is not None and owner[0] != session
         return held or (failed is not None and offset > min(failed))
 
+    def blocker(self, key_hash: int) -> tuple[SessionId, Offset]:
+        """Return what keeps a key closed: the session that holds its records, or b"" and the offset of its
+        first record that failed or waits on disk; -1 if there is none.
+        """
+        if key_hash in self._counts:
+            return self._owners[key_hash][0], -1
+        offsets = [*self._failed.get(key_hash, ())]
+        if key_hash in self._parked_from:
+            offsets.append(self._parked_from[key_hash])
+        return b"", min(offsets, default=-1)
+
     def took(self, hashes: Sequence[int], first: Offset, owner: Owner) -> None:
         """Records from `first` on are in flight with this consumer."""
         end = first + len(hashes)

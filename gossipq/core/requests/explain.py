@@ -3,6 +3,7 @@ and dispatch, and changes nothing.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import merge
 from itertools import chain, groupby
 from operator import itemgetter
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gossipq import limits
+from gossipq import limits, next_steps
 from gossipq.core.delivery import (
     NUMBER_MAX,
     Dispatch,
@@ -73,6 +74,7 @@ from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
 TRACE_ROWS_MAX = 1_024
 EVENT_BYTES = 64  #: size of a step or a dead letter in an answer, without its texts
+SESSION_DIGITS = 8  #: of the name of a session, as `gossipq client ls` shows it
 HOLDERS_MAX = 3  #: most consumers that an answer names
 #: a row that covers an offset begins at most this far before it
 TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX
@@ -215,7 +217,7 @@ class ExplainRequests:
         assert found is not None, "a record that was found is scheduled or void"
         due_ms, text = self._due_ms(named, found[1]), self._text(named)
         left_ms = due_ms - self._desk.timer_ms
-        because, verb = f"it is due in {span(left_ms)}", f"gossipq msg reschedule {text} --delay 0s"
+        because, verb = f"it is due in {span(left_ms)}", next_steps.of_record("scheduled", ref=text)
         return Standing("", "scheduled", because, verb, time_ms=self._desk.leader_ms + left_ms)
 
     def _due_ms(self, named: Named, row: ScheduledRow) -> int:
@@ -378,7 +380,7 @@ class ExplainRequests:
                 name,
                 "in_flight",
                 because,
-                "",
+                next_steps.of_record("in_flight", session=lease.session.hex()[:SESSION_DIGITS]),
                 lease.consumer,
                 ends_ms,
                 lease.attempt,
@@ -391,7 +393,7 @@ class ExplainRequests:
             row = dead.row
             because = says(life.DEAD, reason=row.reason, error=f": {row.error}" if row.error else "")
             topic, number, _ = text.rsplit("/", 2)
-            verb = f"gossipq dlq replay {topic} --group {name} {number}/{offset}"
+            verb = next_steps.of_record("dead", topic=topic, group=name, at=f"{number}/{offset}")
             return Standing(name, "dead", because, verb, "", row.time_ms, row.attempts, row.failures)
         if cursor.fresh(offset, offset + 1):
             return self._fresh(name, named, cursor, view)
@@ -407,12 +409,11 @@ class ExplainRequests:
     ) -> Standing:
         counts, topic = (row.attempts, row.failures), text.rsplit("/", 2)[0]
         if row.lane:
-            return Standing(
-                name, "parked", self._lane(row.lane), f"gossipq why {topic} --group {name}", "", 0, *counts
-            )
+            because, verb = self._parked(topic, name, text, view, cursor, row.lane)
+            return Standing(name, "parked", because, verb, "", 0, *counts)
         left_ms = row.due_ms - self._desk.timer_ms
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
-        verb = f"gossipq msg requeue {text} --group {name}"
+        verb = next_steps.of_record("retrying", ref=text, group=name)
         if left_ms > 0:
             times, left = many(row.failures, "time"), span(left_ms)
             because = says(life.RETRYING, times=times, left=left, last=last)
@@ -421,6 +422,34 @@ class ExplainRequests:
         _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
         return Standing(name, "ready", because + failed, verb, "", 0, *counts)
+
+    def _parked(
+        self, topic: str, name: str, text: str, view: PartitionView | None, cursor: Cursor, lane: bytes
+    ) -> tuple[str, str]:
+        """Explain a record that waits for its key or its route: (reason, next command). `text` is the ref of
+        a record on disk, which can be requeued; "" if it waits in memory.
+        """
+        because = self._lane(lane)
+        state, more, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
+        if state in ("paused", "window full"):  # no record moves before that
+            return f"{because}; {more}", verb
+        if not key_of(lane):
+            route = lane[1:].decode("utf-8", "replace")
+            wanted = "unmatched" if route else "no consumer"  # no pattern matches an empty route alone
+            return because, next_steps.of_group(wanted, topic=topic, group=name, route=route)
+        if text:
+            return because, next_steps.of_record("parked", ref=text, group=name)
+        session, first = (b"", -1) if view is None or view.keys is None else view.keys.blocker(key_of(lane))
+        if session and view is not None:
+            holder = next(
+                (lease.consumer for _, _, lease in view.window.leases() if lease.session == session), ""
+            )
+            verb = next_steps.of_record("in_flight", session=session.hex()[:SESSION_DIGITS])
+            return f"{because}: {holder} has it", verb
+        if first >= 0:
+            first_text = f"{topic}/{partition_of(cursor.state.partition)}/{first}"
+            return because, next_steps.of_record("retrying", ref=first_text, group=name)
+        return because, verb
 
     @staticmethod
     def _lane(lane: bytes) -> str:
@@ -432,7 +461,8 @@ class ExplainRequests:
         topic = self._text(named).rsplit("/", 2)[0]
         state = view.window.at(named.offset) if view else None
         if isinstance(state, WaitingRecords):
-            return Standing(name, "parked", self._lane(state.lane), f"gossipq why {topic} --group {name}")
+            because, verb = self._parked(topic, name, "", view, cursor, state.lane)
+            return Standing(name, "parked", because, verb)
         _, because, verb = self._stands(topic, name, view, cursor, named.offset)
         return Standing(name, "ready", because, verb)
 
@@ -444,10 +474,12 @@ class ExplainRequests:
         """
         group = view.group if view else None
         config = self._ledger.groups[cursor.state.group_id].config
+        step = partial(next_steps.of_group, topic=topic, group=name)
+        wider = step("window full", count=min(2 * config.in_flight_max, limits.IN_FLIGHT_HARD_MAX))
         if config.paused:
-            return "paused", "the group is paused", f"gossipq group resume {topic} {name}"
+            return "paused", "the group is paused", step("paused")
         if group is None or not any(view in member.views for member in group.members.values()):
-            return "no consumer", "no consumer is there", f"gossipq peek {topic} --group {name}"
+            return "no consumer", "no consumer is there", step("no consumer")
         members = group.served_members()
         if not any(member.can_take for member in members):
             because = "its consumers have no credit left: they are busy"
@@ -455,21 +487,18 @@ class ExplainRequests:
                 because = (
                     "its consumers are busy: they hold as many records as they may before they start them"
                 )
-            return "no credit", because, f"gossipq why {topic} --group {name}"
+            return "no credit", because, step("no credit")
         if view is not None and view.is_full:
             because = f"{many(config.in_flight_max, 'record')} are in flight, as many as may be"
-            return "window full", because, f"gossipq why {topic} --group {name}"
+            return "window full", because, wider
         if offset >= cursor.window_end(config.in_flight_max) and (view is None or view.flows is None):
             because = (
                 f"the window of {many(config.in_flight_max, 'record')} is full: the first that is not done "
                 f"is {cursor.state.cursor}"
             )
-            return (
-                "window full",
-                because,
-                f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}",
-            )
-        return "moving", self._turn_of(view, offset) if view and view.flows else says(life.OPEN), ""
+            return "window full", because, wider
+        because = self._turn_of(view, offset) if view and view.flows else says(life.OPEN)
+        return "moving", because, step("moving")
 
     def _acked(self, name: str, named: Named, group_id: int) -> Standing:
         state = self._ledger.partitions[named.partition]
@@ -479,11 +508,15 @@ class ExplainRequests:
         found = cursor.acks.last(named.offset)
         if found is None or (ack := found[1]).end <= named.offset:
             if named.offset < cursor.state.start:
-                return Standing(name, "skipped", "the group began behind it")
+                text = self._text(named)
+                verb = next_steps.of_record(
+                    "skipped", topic=text.rsplit("/", 2)[0], group=name, offset=named.offset
+                )
+                return Standing(name, "skipped", "the group began behind it", verb)
             if not cursor.state.dropped:  # nothing else is passed and leaves no row
                 return Standing(name, "voided", "it was purged as a dead letter")
             return Standing(name, "removed", says(life.DROPPED))
-        verb = f"gossipq msg requeue {self._text(named)} --group {name}"
+        verb = next_steps.of_record("acked", ref=self._text(named), group=name)
         because = says(life.ACKED, consumer=ack.consumer)
         return Standing(name, "acked", because, verb, ack.consumer, ack.time_ms)
 
@@ -516,22 +549,24 @@ class ExplainRequests:
         if config.paused:
             return (*self._stands(topic, name, view, cursor, cursor.state.cursor), 0)
         if not behind and not cursor.exceptional:
-            return "idle", "everything is done", "", since_ms
+            return "idle", "everything is done", next_steps.of_group("idle", topic=topic), since_ms
         if (
             cursor.state.parked - cursor.state.unmatched >= config.parked_max > 0
             and view is not None
             and view.window.lanes
         ):
             because = f"{many(config.parked_max, 'record')} wait behind others of their key"
-            return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
+            count = min(2 * config.parked_max, limits.PARKED_HARD_MAX)
+            verb = next_steps.of_group("keys blocked", topic=topic, group=name, count=count)
+            return "keys blocked", because, verb, since_ms
         for_routes = cursor.state.unmatched + (view.window.lanes.for_routes() if view else 0)
         first = view.window.next if view else cursor.state.cursor
         stuck = view is not None and not (view.window.in_flight or self._dispatch.offers(view))
         if first >= state.next and stuck and for_routes:
             because = f"{_waits(for_routes)} for a consumer of their route"
-            return "unmatched", because, f"gossipq peek {topic} --group {name}", since_ms
+            return "unmatched", because, next_steps.of_group("no consumer", topic=topic, group=name), since_ms
         if view is not None and view.window.in_flight and first >= state.next:
-            verb = f"gossipq why {topic}/{partition_of(partition)}/{cursor.state.cursor}"
+            verb = next_steps.of_group("working", topic=topic, group=name)
             return (
                 "working",
                 f"{many(view.window.in_flight, 'record')} in flight, with {_holders(view)}",
@@ -559,7 +594,8 @@ class ExplainRequests:
         if left_ms <= 0:
             return state, f"{because}; {waits} to be delivered again", verb
         more = "".join(f"; {text}" for text in (keyed, because if state == "no consumer" else "") if text)
-        requeue = f"gossipq msg requeue {topic}/{partition_of(cursor.state.partition)}/{first} --group {name}"
+        text = f"{topic}/{partition_of(cursor.state.partition)}/{first}"
+        requeue = next_steps.of_record("retrying", ref=text, group=name)
         return "retrying", f"{waits} for another attempt, the next is in {span(left_ms)}{more}", requeue
 
     # --- its history ----------------------------------------------------------------------------------------
