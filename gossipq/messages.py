@@ -16,6 +16,7 @@ from gossipq.values import (
     GroupOptions,
     GroupStats,
     JobInfo,
+    JobProgress,
     JobResult,
     Lead,
     Member,
@@ -305,6 +306,14 @@ class AckResults(Message):
     results: list[JobResult]  #: of some of these records
 
 
+class ReportProgress(Message):
+    """Report how far handlers are with records that the session holds. Answered by ACKED."""
+
+    verb = 131
+    subscription: int
+    rows: list[JobProgress]
+
+
 class AckDelivered(Message):
     """Ack deliveries of a group in one partition by (offset, attempt). Answered by ACKED.
 
@@ -582,6 +591,7 @@ class AskJob(Message):
     ref: Ref
     group: str = ""
     wait_ms: int = 0
+    seen_ms: int = -1  #: `progress_ms` of the last answer: a newer report ends the wait, too; -1 = none does
 
 
 class Job(Message):

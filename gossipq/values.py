@@ -292,6 +292,15 @@ class JobResult(msgspec.Struct, array_like=True, frozen=True):
     value: bytes = b""
 
 
+class JobProgress(msgspec.Struct, array_like=True, frozen=True):
+    """How far a handler is with the record at `offset`."""
+
+    partition: PartitionKey
+    offset: Offset
+    done: float  #: 0 to 1
+    text: str = ""  #: for people
+
+
 class JobInfo(msgspec.Struct, array_like=True, frozen=True):
     """The state of a record in a group, as the job that it is."""
 
@@ -308,6 +317,9 @@ class JobInfo(msgspec.Struct, array_like=True, frozen=True):
     kind: str = ""  #: as in JobResult
     value: bytes = b""
     kept_ms: int = 0  #: remaining time of the result; 0 = there is none
+    done: float = -1.0  #: the last reported progress, 0 to 1; -1 = none was reported
+    text: str = ""  #: reported with it
+    progress_ms: int = 0  #: unix ms of that report
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):

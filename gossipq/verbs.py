@@ -152,6 +152,7 @@ _ROWS = (
     Verb(messages.Recall, Room.CONSUMING, OWN, settles=True),
     Verb(messages.Ack, Room.CONSUMING, OWN, settles=True),
     Verb(messages.AckResults, Room.CONSUMING, OWN, settles=True),
+    Verb(messages.ReportProgress, Room.CONSUMING, OWN, settles=True),
     Verb(messages.AckDelivered, Room.CONSUMING, _on_topic(READ, _partition)),
     Verb(messages.Nack, Room.CONSUMING, OWN, settles=True),
     Verb(messages.Extend, Room.CONSUMING, OWN, settles=True),

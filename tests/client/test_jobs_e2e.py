@@ -132,3 +132,31 @@ def test_asyncio_waits_for_results(shared_node: RunningNode) -> None:
             await running
 
     asyncio.run(main())
+
+
+def test_progress_is_followed(mq: Client, shared_node: RunningNode) -> None:
+    receipt = mq.publish("pages", b"job", keep_result=60)
+    assert mq.job(receipt).progress is None
+    seen: list[tuple[str, float | None, str]] = []
+
+    def follow() -> None:
+        with connect(shared_node.endpoint) as other:
+            seen.extend((job.state, job.progress, job.text) for job in other.follow(receipt))
+
+    following = threading.Thread(target=follow)
+    following.start()
+    (msg,) = mq.fetch("pages", "workers", n=1, wait=PATIENCE_S)
+    for page in range(200):  # most of these are left out
+        msg.progress(page / 200, f"page {page}")
+    msg.progress(0.9, "page 9 of 10")
+    deadline = time.monotonic() + PATIENCE_S
+    while mq.job(receipt).text != "page 9 of 10" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    job = mq.job(receipt)
+    assert (job.state, job.progress, job.text) == ("running", 0.9, "page 9 of 10")
+    with pytest.raises(BadRequest, match="0 to 1"):
+        msg.progress(40)
+    msg.ack(result=10)
+    following.join(PATIENCE_S)
+    assert seen[-2:] == [("running", 0.9, "page 9 of 10"), ("succeeded", 0.9, "page 9 of 10")]
+    assert len(seen) < 20

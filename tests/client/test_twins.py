@@ -112,6 +112,7 @@ def test_a_client_has_few_names() -> None:
             "fetch",
             "fetcher",
             "flush",
+            "follow",
             "group",
             "include",
             "job",

@@ -18,11 +18,12 @@ from gossipq.messages import (
     Job,
     Nack,
     RefusedMessage,
+    ReportProgress,
     Requeue,
     Started,
 )
 from gossipq.types import DELAY, PartitionKey
-from gossipq.values import JobInfo, JobResult, Ref, TopicOptions
+from gossipq.values import JobInfo, JobProgress, JobResult, Ref, TopicOptions
 
 ADA, BOB, EVE = client("ada"), client("bob"), client("eve")
 HOUR_MS = limits.HOUR_MS
@@ -49,10 +50,10 @@ class Desk:
             origin=(b"c", who.session),
         )
 
-    def ask(self, offset: int = -1, wait_ms: int = 0, group: str = "", **ref: int) -> Any:
+    def ask(self, offset: int = -1, wait_ms: int = 0, group: str = "", seen_ms: int = -1, **ref: int) -> Any:
         """The answer of this turn; None: the request waits."""
         self.number += 1
-        message = AskJob(Ref(self.partition, offset, **ref), group, wait_ms)
+        message = AskJob(Ref(self.partition, offset, **ref), group, wait_ms, seen_ms)
         return self.worker.ask(1, EVE, message, self.number, (b"c", EVE.session))
 
     def job(self, offset: int = -1, **more: Any) -> JobInfo:
@@ -266,3 +267,32 @@ def test_a_leader_that_ends_tells_those_who_wait(desk: Desk) -> None:
     desk.worker.subscribe(ADA, desk.partition)
     assert desk.ask(0, wait_ms=30_000) is None
     assert desk.worker.shards[1]._leading()._jobs.waiting() == [((b"c", EVE.session), desk.number)]
+
+
+def test_progress_is_told_to_those_who_follow(desk: Desk) -> None:
+    desk.publish(2)
+    desk.worker.subscribe(ADA, desk.partition, records=1)
+    assert desk.job(0).done == -1.0
+
+    def report(offset: int, done: float, text: str = "") -> Any:
+        rows = [JobProgress(desk.partition, offset, done, text)]
+        answer = desk.worker.ask(1, ADA, ReportProgress(1, rows), 77, (b"c", ADA.session))
+        if answer is None:
+            desk.worker.tick(limits.LEASE_LOG_MS)
+        return answer
+
+    assert desk.ask(0, wait_ms=30_000, seen_ms=0) is None
+    report(0, 0.4, "page 4 of 10")
+    (answer,) = desk.heard()
+    told = answer.job
+    assert (told.state, told.done, told.text) == ("running", 0.4, "page 4 of 10")
+    assert report(1, 0.5) == Acked([(desk.partition, 1, 2)]), "nobody holds it"
+    assert report(0, 1.5).code == "bad_request"
+    desk.take_over()
+    assert desk.job(0).done == 0.4
+    state = desk.worker.shards[1].ledger.state
+    assert len(list(state.scan(b"w", b"x"))) == len(list(state.scan(b"y", b"z"))) == 1
+    desk.worker.advance(limits.DAY_MS + 1_000)
+    desk.worker.tick(2_000)
+    desk.worker.tick(2_000)
+    assert not list(state.scan(b"w", b"x"))

@@ -407,7 +407,11 @@ def test_the_result_of_a_job(http: httpx.Client) -> None:
     assert (waiting["state"], waiting["ref"]) == ("waiting", ref)
     (record,) = fetch(http, "jobs")
     assert http.get(f"/v1/records/{ref}/job").json()["state"] == "running"
-    done = http.post("/v1/ack", json={"leases": [record["lease"]], "result": {"width": 320}})
+    with http.stream("GET", f"/v1/records/{ref}/follow") as answer:
+        lines = (line for line in answer.iter_lines() if line.startswith("data: "))
+        assert json.loads(next(lines)[6:])["state"] == "running"
+        done = http.post("/v1/ack", json={"leases": [record["lease"]], "result": {"width": 320}})
+        assert [json.loads(line[6:])["state"] for line in lines] == ["succeeded"]
     assert done.json() == {"settled": 1, "lost": []}
     found = http.get(f"/v1/records/{ref}/result").json()
     assert (found["state"], found["result"], found["group"]) == ("succeeded", {"width": 320}, "g")

@@ -137,7 +137,7 @@ def requests(topic_id: int) -> list[Message]:
         *(m.Publish(partition), m.PublishPlain(partition)),
         *(m.Subscribe(1, "g", [start], 1, 1), m.WhyGroup("g", [partition])),
         *(m.Unsubscribe(9), m.Credit(9, 1, 1), m.Ack(9, []), m.Nack(9, []), m.Extend(9, [], 1)),
-        *(m.Recall(9), m.Started(9, []), m.AckResults(9, [], []), m.AskJob(ref)),
+        *(m.Recall(9), m.Started(9, []), m.AckResults(9, [], []), m.ReportProgress(9, []), m.AskJob(ref)),
         *(
             m.AckDelivered(partition, "g", []),
             ListAcks(partition),

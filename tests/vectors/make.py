@@ -480,10 +480,24 @@ def samples() -> list[messages.Message]:
             [v.ScheduleInfo(schedule, 3, [v.Tick(PUBLISH_MS, 510)], [PUBLISH_MS + 60_000])], "nightly"
         ),
         m.AckResults(1, [(PARTITION, 510, 511)], [v.JobResult(PARTITION, 510, 3_600_000, "json", b"42")]),
-        m.AskJob(stored, "billing", 20_000),
+        m.ReportProgress(1, [v.JobProgress(PARTITION, 510, 0.25, "page 1 of 4")]),
+        m.AskJob(stored, "billing", 20_000, PUBLISH_MS),
         m.Job(
             v.JobInfo(
-                stored, "billing", "succeeded", "ada was done with it", "ada", PUBLISH_MS, 1, 0, "json", b"42"
+                stored,
+                "billing",
+                "succeeded",
+                "ada was done with it",
+                "ada",
+                PUBLISH_MS,
+                1,
+                0,
+                "json",
+                b"42",
+                3_600_000,
+                0.75,
+                "page 3 of 4",
+                PUBLISH_MS,
             )
         ),
         m.ListDead(PARTITION, "billing", 10, 50, True),

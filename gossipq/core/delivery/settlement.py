@@ -454,6 +454,13 @@ class Settlement:
         lease.before = old.before
         return lease
 
+    @staticmethod
+    def holds(subscription: Subscription, partition: PartitionKey, offset: Offset) -> bool:
+        """True if the session holds this record."""
+        view = subscription.group.views.get(partition) if subscription.group is not None else None
+        lease = view.window.at(offset) if view is not None else None
+        return isinstance(lease, Lease) and lease.session == subscription.session
+
     def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
         """True if the session holds every record of the ranges."""
         found = 0

@@ -150,6 +150,7 @@ class Ledger:
             log.TICK: self.timetable.tick,
             log.RESULT: self.results.ack,
             log.EXPIRE_RESULTS: self.results.expire,
+            log.PROGRESS: self.results.report,
         }
 
     def _load(self) -> None:

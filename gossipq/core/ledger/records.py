@@ -36,6 +36,7 @@
     "l" partition name                the batch of a schedule's record
     "r" partition offset group id     ResultRow: what a handler returned
     "y" end, partition offset group id  the same by the end of its time
+    "w" partition offset group id     ProgressRow: how far its handler was; in "y" with 2**63 + group id
     "c" partition index record        offset of a record with a result that was scheduled before
     "D" partition                     a partition that is gone and still being swept
     "d" partition group id            a group that is gone there and still being swept
@@ -132,6 +133,15 @@ def lane_key(partition: PartitionKey, group_id: int, lane: bytes, first: Offset)
 
 def ack_key(partition: PartitionKey, group_id: int, first: Offset) -> bytes:
     return b"A" + U64X3.pack(partition, group_id, first)
+
+
+class ProgressRow(msgspec.Struct, array_like=True, frozen=True):
+    """The last reported progress of a record in a group."""
+
+    done: float
+    text: str
+    time_ms: int  #: leader time of the report
+    end_ms: int  #: leader time at which the row goes
 
 
 class ResultRow(msgspec.Struct, array_like=True, frozen=True):

@@ -8,20 +8,22 @@ from itertools import islice
 
 import msgspec
 
+from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.groups import Groups
-from gossipq.core.ledger.outcomes import Counted
-from gossipq.core.ledger.records import U64, U64X3, GroupState, ResultRow
+from gossipq.core.ledger.outcomes import DONE, Counted, Outcome
+from gossipq.core.ledger.records import U64, U64X3, GroupState, ProgressRow, ResultRow
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Entry, Intervals, Table, payloads
 from gossipq.types import DELAY, Index, Offset, PartitionKey
 from gossipq.values import JobResult
 
-EXPIRED_PER_ENTRY = 1_000
+PROGRESS_FLAG = 2**63  #: added to the group id in rows "y" of progress
 
 
 decode_result = msgspec.msgpack.Decoder(ResultRow).decode
+_decode_progress = msgspec.msgpack.Decoder(ProgressRow).decode
 
 
 class Results:
@@ -56,6 +58,11 @@ class Results:
         row = self._state.get(records.key(b"c", partition, index, record))
         return None if row is None else U64.unpack(row)[0]
 
+    def progress(self, partition: PartitionKey, offset: Offset, group_id: int) -> ProgressRow | None:
+        """Return the last reported progress of a record."""
+        row = self._state.get(records.key(b"w", partition, offset, group_id))
+        return None if row is None else _decode_progress(row)
+
     # --- applying -------------------------------------------------------------------------------------------
 
     def ack(self, entry: Entry, payload: payloads.AckWithResults) -> Counted:
@@ -67,17 +74,17 @@ class Results:
             (result, attempt)
             for result in payload.results
             if result.offset in acked.get(result.partition, ())
-            and (attempt := self._open_attempt(payload.ack.group_id, result)) is not None
+            and (attempt := self._open_attempt(payload.ack.group_id, result.partition, result.offset))
+            is not None
         ]
         outcome = self._groups.ack(entry, payload.ack)
         for result, attempt in kept:
             self._put(entry, payload.ack, result, attempt)
         return outcome
 
-    def _open_attempt(self, group_id: int, result: JobResult) -> int | None:
+    def _open_attempt(self, group_id: int, partition: PartitionKey, offset: Offset) -> int | None:
         """Return the number of attempts of a record, as far as entries tell; None if it is not open."""
-        offset = result.offset
-        cursor = self._cursors.get(result.partition, {}).get(group_id)
+        cursor = self._cursors.get(partition, {}).get(group_id)
         if cursor is None:
             return None
         if cursor.exceptional and (found := cursor.exceptions.at(offset)) is not None:
@@ -108,15 +115,39 @@ class Results:
             state.delete(records.key(b"y", old.end_ms, partition, offset, ack.group_id))
         state.put(records.key(b"r", partition, offset, ack.group_id), records.encode(row))
         state.put(records.key(b"y", end_ms, partition, offset, ack.group_id), b"")
+        self._ends_at(end_ms)
+
+    def _ends_at(self, end_ms: int) -> None:
         if self.first_end_ms is None or end_ms < self.first_end_ms:
             self.first_end_ms = end_ms
+
+    def report(self, entry: Entry, payload: payloads.ProgressReports) -> Outcome:
+        """Store the progress of records that are open."""
+        state = self._state
+        end_ms = entry.time_ms + limits.PROGRESS_KEPT_MS
+        for each in payload.rows:
+            name = each.partition, each.offset, payload.group_id
+            if self._open_attempt(payload.group_id, each.partition, each.offset) is None:
+                continue
+            indexed = each.partition, each.offset, PROGRESS_FLAG + payload.group_id
+            if (old := self.progress(*name)) is not None:
+                state.delete(records.key(b"y", old.end_ms, *indexed))
+            row = ProgressRow(done=each.done, text=each.text, time_ms=entry.time_ms, end_ms=end_ms)
+            state.put(records.key(b"w", *name), records.encode(row))
+            state.put(records.key(b"y", end_ms, *indexed), b"")
+            self._ends_at(end_ms)
+        return DONE
 
     def expire(self, entry: Entry, payload: payloads.ExpireResults) -> Counted:
         """Delete the results whose time is over."""
         row_keys = self._state.scan_keys(b"y", records.key(b"y", payload.before_ms + 1))
         gone = list(islice(row_keys, payload.count_max))
         for row_key in gone:
-            self._delete(*U64X3.unpack_from(row_key, 9))
+            partition, offset, group_id = U64X3.unpack_from(row_key, 9)
+            if group_id >= PROGRESS_FLAG:
+                self._state.delete(records.key(b"w", partition, offset, group_id - PROGRESS_FLAG))
+            else:
+                self._delete(partition, offset, group_id)
             self._state.delete(row_key)
         self.first_end_ms = self._first_end()
         return Counted(len(gone))

@@ -289,7 +289,7 @@ class Sweeper:
         return self._rest(
             (
                 *(b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"i", b"I", b"J", b"j", b"Z", b"F", b"R", b"v"),
-                *(b"s", b"l", b"u", b"r", b"c"),
+                *(b"s", b"l", b"u", b"r", b"c", b"w"),
             ),
             row_key,
             (partition,),

@@ -37,6 +37,7 @@ from gossipq.limits import (
     MOVED_RANGES_MAX,
     NAME_BYTES_MAX,
     PARKED_HARD_MAX,
+    PROGRESS_TEXT_BYTES_MAX,
     RANGES_MAX,
     RESULT_BYTES_MAX,
     RESULT_KEPT_MS_MAX,
@@ -52,6 +53,7 @@ from gossipq.messages import (
     Nack,
     Recall,
     Recalled,
+    ReportProgress,
     Started,
     Subscribe,
     Subscribed,
@@ -101,6 +103,7 @@ class ConsumeRequests:
             Ack: self._ack,
             AckDelivered: self._ack_delivered,
             AckResults: self._ack_results,
+            ReportProgress: self._report,
             Nack: self._nack,
             Extend: self._extend,
             Started: self._started,
@@ -415,6 +418,30 @@ class ConsumeRequests:
         self._dispatch.settlement.ack_with_results(
             subscription, message.ranges, message.results, request.origin, request.request_id
         )
+
+    def _report(self, request: Request) -> None:
+        message: ReportProgress = request.message
+        subscription = self.subscription(request.sender, message.subscription)
+        if not 0 < len(message.rows) <= MOVED_RANGES_MAX:
+            raise BadRequest(f"{len(message.rows)} reports", hint=f"1 to {MOVED_RANGES_MAX} are allowed")
+        for row in message.rows:
+            within("offset", row.offset, 0, NUMBER_MAX - 1)
+            within("bytes of a text", len(row.text.encode()), 0, PROGRESS_TEXT_BYTES_MAX)
+            if not 0.0 <= row.done <= 1.0:
+                raise BadRequest(f"a progress of {row.done}", hint="0 to 1 are allowed")
+        held = self._dispatch.settlement.holds
+        mine = [row for row in message.rows if held(subscription, row.partition, row.offset)]
+        lost = [(row.partition, row.offset, row.offset + 1) for row in message.rows if row not in mine]
+        if not mine:
+            self._desk.reply(request, Acked(lost))
+            return
+        assert subscription.group is not None, "readers are refused before"
+        payload = payloads.encode(payloads.ProgressReports(subscription.group.id, mine))
+        index = self._desk.propose(log.PROGRESS, payload, promise=False)
+        self._desk.pending.add(index, partial(self._reported, lost), request)
+
+    def _reported(self, lost: list[Range], asker: Asker, index: Index, outcome: Outcome) -> None:
+        self._desk.answer(asker, outcome, Acked(lost))
 
     def _nack(self, request: Request) -> None:
         message: Nack = request.message

@@ -16,7 +16,7 @@ from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.core.storage import Deadlines, Entry, log, payloads
 from gossipq.errors import BadRequest, Busy, GossipqError
 from gossipq.messages import AskJob, Job
-from gossipq.types import Index, Offset, Origin, PartitionKey
+from gossipq.types import Index, Offset, Origin, PartitionKey, topic_id_of
 from gossipq.values import JobInfo, Message, Standing
 
 AGAIN_MS = 1_000  #: pause between two passes that delete old results, and of a client that cannot wait here
@@ -72,7 +72,7 @@ class JobRequests:
         message: AskJob = request.message
         within("wait_ms", message.wait_ms, 0, limits.JOB_WAIT_MS_MAX)
         info = self._info(message)
-        if info.state in ENDED or not message.wait_ms:
+        if not message.wait_ms or _is_news(message, info):
             self._desk.reply(request, Job(info))
             return
         if len(self._limits) >= limits.JOB_WAITERS_MAX:
@@ -83,6 +83,18 @@ class JobRequests:
         self._add(JobWait(request, ref.partition, place, self._desk.boot_ms + message.wait_ms))
 
     def _info(self, message: AskJob) -> JobInfo:
+        """Return the state of a job, with its progress. Raises UnknownRecord, UnknownTopic, BadRequest."""
+        info = self._bare_info(message)
+        topic_id = topic_id_of(info.ref.partition)
+        group = self._ledger.group(topic_id, info.group) if info.ref.offset >= 0 else None
+        if group is None:
+            return info
+        row = self._ledger.results.progress(info.ref.partition, info.ref.offset, group.id)
+        if row is None:
+            return info
+        return msgspec.structs.replace(info, done=row.done, text=row.text, progress_ms=row.time_ms)
+
+    def _bare_info(self, message: AskJob) -> JobInfo:
         """Return the state of a job. Raises UnknownRecord, UnknownTopic, BadRequest."""
         ref, results = message.ref, self._ledger.results
         if ref.partition not in self._ledger.partitions:
@@ -206,7 +218,7 @@ class JobRequests:
             self._forget(waiter)
             self._desk.refuse(waiter.request, error)
             return
-        if over or info.state in ENDED:
+        if over or _is_news(waiter.request.message, info):
             self._forget(waiter)
             self._desk.reply(waiter.request, Job(info))
         elif info.ref.offset >= 0 > waiter.place[0]:  # it is due now, and has an offset
@@ -235,6 +247,9 @@ class JobRequests:
         elif kind == log.STEP:
             for partition, first, end in decode(entry.payload, type=payloads.AckAndPublish).ack.ranges:
                 yield from self._between(partition, first, end)
+        elif kind == log.PROGRESS:
+            for report in decode(entry.payload, type=payloads.ProgressReports).rows:
+                yield from self._between(report.partition, report.offset, report.offset + 1)
         elif kind == log.DEAD:
             dead = decode(entry.payload, type=payloads.Dead)
             yield from self._between(dead.partition, dead.first, dead.end)
@@ -299,6 +314,11 @@ class JobRequests:
 
     def _expired(self, asker: Asker, index: Index, outcome: Outcome) -> None:
         self._expiring = False
+
+
+def _is_news(message: AskJob, info: JobInfo) -> bool:
+    """True if a request that waits can be answered."""
+    return info.state in ENDED or 0 <= message.seen_ms < info.progress_ms
 
 
 def _several(groups: list[str]) -> BadRequest:

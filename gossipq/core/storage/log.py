@@ -42,7 +42,7 @@ MEMBER, INSTALLED, OPTIONS = 22, 23, 24
 ROLLUP, REGROUP = 40, 41
 ACCESS = 42
 SCHEDULE, TICK = 43, 44
-RESULT, EXPIRE_RESULTS = 50, 51
+RESULT, EXPIRE_RESULTS, PROGRESS = 50, 51, 52
 VERSION = 2  #: highest payload version that this code writes and reads, for every kind
 
 
@@ -184,6 +184,7 @@ KINDS: dict[int, EntryKind] = {
     TICK: _kind(payloads.TickDone),
     RESULT: _kind(payloads.AckWithResults),
     EXPIRE_RESULTS: _kind(payloads.ExpireResults),
+    PROGRESS: _kind(payloads.ProgressReports),
 }
 SINCE_2 = frozenset(kind for kind, row in KINDS.items() if row.version == 2)
 SWEPT = frozenset(kind for kind, row in KINDS.items() if row.is_swept)

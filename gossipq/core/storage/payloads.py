@@ -16,6 +16,7 @@ from gossipq.types import Index, Offset, PartitionKey, SessionId
 from gossipq.values import (
     AccessChange,
     GroupConfig,
+    JobProgress,
     JobResult,
     Member,
     Range,
@@ -323,3 +324,10 @@ class ExpireResults(msgspec.Struct, array_like=True, frozen=True):
 
     before_ms: int
     count_max: int
+
+
+class ProgressReports(msgspec.Struct, array_like=True, frozen=True):
+    """How far the handlers of a group are with records."""
+
+    group_id: int
+    rows: list[JobProgress]

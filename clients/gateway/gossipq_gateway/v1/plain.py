@@ -125,7 +125,10 @@ def job(found: Job) -> shapes.Job:
         error=found.error,
         traceback=found.traceback,
         kept=found.kept,
+        text=found.text,
     )
+    if found.progress is not None:
+        shape.progress = found.progress
     if found.kind == results.BYTES:
         shape.result_base64 = b64encode(found.value).decode()
     elif found.kind == results.JSON:

@@ -381,7 +381,8 @@ class Wait(Shape, kw_only=True):
 class Job(Shape, kw_only=True):
     """A record as a job. `state` is "scheduled", "waiting", "running" or "retrying"; when it has ended,
     "succeeded", "failed", "cancelled" or "expired". `time` is since when it runs, when it is due, or when it
-    ended. `kept` are the seconds for which the result is still kept. `result` is text or other JSON;
+    ended. `kept` are the seconds for which the result is still kept. `progress` is the last report of its
+    handler, 0 to 1, with `text`. `result` is text or other JSON;
     `result_base64` has bytes.
     """
 
@@ -396,6 +397,8 @@ class Job(Shape, kw_only=True):
     error: str = ""
     traceback: str = ""
     kept: float = 0.0
+    progress: float | UnsetType = UNSET
+    text: str = ""
     result: Any = UNSET
     result_base64: Base64 | UnsetType = UNSET
 

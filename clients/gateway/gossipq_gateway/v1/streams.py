@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gossipq.errors import BadRequest, Busy, GossipqError, LeaseLost
+from gossipq_client import Job
 from gossipq_client.aio import Message, Subscription
 from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller, Callers
@@ -61,6 +62,45 @@ async def events(call: Call) -> StreamingResponse:
         raise
     told = _told(call.caller, subscription, where, call.counters)
     return Streamed(told, partial(call.caller.leave, reader))
+
+
+async def follow(call: Call) -> StreamingResponse:
+    """Send the states of a job as Server-Sent Events: the present one, one for each report of progress, and
+    its end. Then the stream ends.
+    """
+    caller, ref = call.caller, "/".join(call.path[name] for name in ("topic", "partition", "place"))
+    if caller.users >= STREAMS_MAX:
+        raise Busy("too many streams", hint="end one", retry_after_ms=1_000)
+    jobs = caller.mq.follow(ref, group=call.query.group)
+    first = await anext(jobs)  # raises what is wrong with the request
+
+    async def ended() -> None:
+        return None
+
+    return Streamed(_followed(caller, first, jobs), ended)
+
+
+async def _followed(caller: Caller, job: Job, jobs: AsyncIterator[Job]) -> AsyncIterator[bytes]:
+    waiting: asyncio.Future[Job] | None = None
+    caller.users += 1
+    try:
+        yield b"data: %s\n\n" % _json(plain.job(job))
+        while True:
+            waiting = waiting or asyncio.ensure_future(anext(jobs))
+            done, _ = await asyncio.wait((waiting,), timeout=BEAT_S)
+            if not done:
+                yield b": alive\n\n"
+                continue
+            job, waiting = waiting.result(), None
+            yield b"data: %s\n\n" % _json(plain.job(job))
+    except StopAsyncIteration:
+        return
+    except GossipqError as error:
+        yield b"event: error\ndata: %s\n\n" % _json(problems.problem(error))
+    finally:
+        caller.users -= 1
+        if waiting is not None:
+            waiting.cancel()
 
 
 class Streamed(StreamingResponse):

@@ -65,6 +65,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _op("GET", f"{_RECORD}/why", "why", operators.why, shapes.OfGroup, None, shapes.Why),
     _op("GET", f"{_RECORD}/job", "job", operators.job, shapes.OfGroup, None, shapes.Job),
     _op("GET", f"{_RECORD}/result", "result", operators.result, shapes.Wait, None, shapes.Job),
+    _op("GET", f"{_RECORD}/follow", "follow", streams.follow, shapes.OfGroup, streams=True),
     _op("GET", f"{_RECORD}/trace", "trace", operators.trace, shapes.OfGroup, None, shapes.Steps),
     _op("POST", f"{_RECORD}/cancel", "cancel", operators.cancel, None, shapes.Reason, shapes.Moved),
     _op(

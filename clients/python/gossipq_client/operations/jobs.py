@@ -34,6 +34,9 @@ class Job:
     error: str  #: of a failed job, as "ValueError: no such order"
     traceback: str  #: of a failed job: its innermost frames
     kept: float  #: seconds for which the result is still kept; 0: there is none
+    progress: float | None  #: the last report of the handler, 0 to 1
+    text: str  #: reported with it
+    reported: datetime | None  #: when
     kind: str  #: of the result: "json", "text", "bytes", or "" = None
     value: bytes  #: the result as it is stored
 
@@ -62,6 +65,10 @@ class Job:
         return f"gossipq dlq ls {self.ref.partition('/')[0]}" if self.state == "failed" else ""
 
 
+def _time(time_ms: int) -> datetime | None:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC) if time_ms else None
+
+
 def job_of(topic: str, info: JobInfo) -> Job:
     """Return an answer as users see it."""
     error, _, traceback = info.because.partition("\n") if info.state == "failed" else ("", "", "")
@@ -71,12 +78,15 @@ def job_of(topic: str, info: JobInfo) -> Job:
         state=info.state,
         because=error or info.because,
         consumer=info.consumer,
-        time=datetime.fromtimestamp(info.time_ms / 1_000, UTC) if info.time_ms else None,
+        time=_time(info.time_ms),
         attempt=info.attempt,
         failures=info.failures,
         error=error,
         traceback=traceback,
         kept=info.kept_ms / 1_000,
+        progress=None if info.done < 0 else info.done,
+        text=info.text,
+        reported=_time(info.progress_ms),
         kind=info.kind,
         value=info.value,
     )
@@ -88,17 +98,25 @@ class Jobs:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 
-    def ask(self, job: "str | Receipt", group: str, wait_ms: int = 0) -> Talk[Job]:
-        """Ask for a job. With `wait_ms`, the answer comes when the job has ended, or after this time."""
+    def ask(self, job: "str | Receipt", group: str, wait_ms: int = 0, seen_ms: int = -1) -> Talk[Job]:
+        """Ask for a job. With `wait_ms`, the answer comes when the job has ended, or after this time. With
+        `seen_ms`, it also comes when progress was reported since then."""
         address = refs.parse(job.ref if isinstance(job, Receipt) else job)
-        found = yield from self._asking.of_record(address, lambda ref: AskJob(ref, group, wait_ms), Answer)
+        found = yield from self._asking.of_record(
+            address, lambda ref: AskJob(ref, group, wait_ms, seen_ms), Answer
+        )
         return job_of(found.info.name, found.call.answer(Answer).job)
 
 
 def wait_ms_of(left_s: float, timeout_s: float) -> int:
     """Return for how long the next request waits: the client takes a node for unreachable that is silent for
     `timeout_s`."""
-    return max(0, min(int(left_s * 1_000), WAIT_MS, int(timeout_s * 500)))
+    return max(0, int(min(left_s * 1_000, WAIT_MS, timeout_s * 500)))
+
+
+def reported_ms(job: Job) -> int:
+    """Return when the progress was reported that an answer has; 0: none was."""
+    return 0 if job.reported is None else round(job.reported.timestamp() * 1_000)
 
 
 def ends_s(timeout: inputs.Duration | None) -> float:

@@ -198,6 +198,7 @@ class Part:
         "number",
         "outstanding",
         "positions",
+        "progress",
         "recalling",
         "refused",
         "request_id",
@@ -238,6 +239,8 @@ class Part:
         self.aside: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acks that were not sent yet: [partition, first, end]
         self.results: list[JobResult] = []  #: of acks that were not sent yet
+        #: reports of handlers that were not sent yet, by partition and offset
+        self.progress: dict[tuple[PartitionKey, Offset], tuple[float, str]] = {}
         self.nacks: dict[Outcome, Call] = {}  #: failures that were not sent yet
         self.in_hand: list[Range] = []  #: records that user code had at the last look
         self.told: list[Range] = []  #: those of them that were reported to the leader

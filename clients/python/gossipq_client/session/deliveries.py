@@ -8,10 +8,10 @@ from functools import partial
 
 from gossipq import limits
 from gossipq.errors import BadBatch, GossipqError, NoSubscription
-from gossipq.messages import Ack, Acked, AckResults, AtEnd, Deliver, Nack, Recall, Unsubscribe
+from gossipq.messages import Ack, Acked, AckResults, AtEnd, Deliver, Nack, Recall, ReportProgress, Unsubscribe
 from gossipq.texts import many
 from gossipq.types import Offset, partition_of, topic_id_of
-from gossipq.values import Delivered, JobResult, Message, Range
+from gossipq.values import Delivered, JobProgress, JobResult, Message, Range
 from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
@@ -19,7 +19,7 @@ from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, Piece, Ranges, SharedBatch, merge, subtract
 from gossipq_client.session.known import Known, Spans
 from gossipq_client.session.pace import CREDIT_MIN
-from gossipq_client.session.settlement import LATE_MAX, Settling
+from gossipq_client.session.settlement import LATE_MAX, PROGRESS_MS, Settling
 from gossipq_client.values import GIVEN_BACK, failed
 
 #: credit in a streak of fetches, times the size of one, unless the user's pace needs less
@@ -378,6 +378,8 @@ class Consuming(Settling):
             self.ack_due_ms = 0
             fresh, self.fresh = self.fresh, fresh
         for part in fresh:
+            if part.progress:
+                self._send_progress(part)  # before the end of the job
             ranges = merge([(partition, first, end) for partition, first, end in part.fresh])
             if part.results:
                 ranges = self._send_results(part, ranges)
@@ -402,6 +404,19 @@ class Consuming(Settling):
         for part in [*fresh, *due]:
             if part.subscription.closing:
                 self._leave(part)
+
+    def _send_progress(self, part: Part) -> None:
+        rows = [JobProgress(*place, *told) for place, told in part.progress.items()]
+        part.progress = {}
+        for at in range(0, len(rows), limits.MOVED_RANGES_MAX):
+            some = rows[at : at + limits.MOVED_RANGES_MAX]
+            self._calls.ask(ReportProgress(part.number, some), part.shard)
+
+    def _tell_progress(self) -> None:
+        self.progress_due_ms, self.progress_ms = 0, self._links.now_ms + PROGRESS_MS
+        for part in list(self.parts.values()):
+            if part.progress:
+                self._send_progress(part)
 
     def _send_results(self, part: Part, ranges: list[Range]) -> list[Range]:
         """Ack the records of `ranges` that have a result. Return the others."""
@@ -469,6 +484,8 @@ class Consuming(Settling):
             self.flush()
         if self.hands_due:
             self._tell_hands()
+        if self.progress_due_ms and now_ms >= self.progress_due_ms:
+            self._tell_progress()
         for part in list(self.parts.values()) if looks else ():
             self._listen(part)
             if part.outstanding:
@@ -511,7 +528,12 @@ class Consuming(Settling):
     def deadline_ms(self) -> int | None:
         """When `tick` has work to do."""
         due_ms = self._next_due_ms() if len(self.parts) <= MANY else self._due_ms
-        soon = self.ack_due_ms or None, self._hand_due_ms if self.hands else None, due_ms
+        soon = (
+            self.ack_due_ms or None,
+            self.progress_due_ms or None,
+            self._hand_due_ms if self.hands else None,
+            due_ms,
+        )
         return min([at_ms for at_ms in soon if at_ms is not None], default=None)
 
     def _next_due_ms(self) -> int | None:

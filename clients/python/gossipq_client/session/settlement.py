@@ -25,6 +25,7 @@ from gossipq_client.session.known import Known, Spans
 from gossipq_client.session.subscriptions import Subscribing
 from gossipq_client.values import GIVEN_BACK, Outcome, failed
 
+PROGRESS_MS = 200  #: between two reports of a client
 ACK_LINGER_MS = 5  #: how long acks wait for neighbours
 LATE_MAX = 1_000  #: ranges of late acks that one part remembers
 REFS_SHOWN = 3  #: refs of lost acks in the text of an error
@@ -84,6 +85,13 @@ class Settling(Subscribing):
         if held.part.subscription.leased:
             held.part.results.append(result)
             self.ack(held, result.offset, result.offset + 1)
+
+    def report(self, held: Held, offset: Offset, done: float, text: str) -> None:
+        """Report how far a handler is. Of the reports within PROGRESS_MS, the last one is sent."""
+        part = held.part
+        if part.subscription.leased and held.open_ranges(offset, offset + 1):
+            part.progress[held.partition, offset] = done, text
+            self.progress_due_ms = self.progress_due_ms or max(self._links.now_ms, self.progress_ms)
 
     def _known(self, part: Part) -> Known:
         """Records of a part that a delivery may repeat: those here, and those whose ack or nack the

@@ -34,6 +34,8 @@ class Subscribing:
         #: the next step joins them
         self.noted: list[Record] = []
         self.ack_due_ms = 0  #: when fresh acks must be sent; 0 = none wait
+        #: when reports of progress are sent next, 0 = none waits; and the earliest time for that
+        self.progress_due_ms = self.progress_ms = 0
         self._links, self._calls = links, calls
         calls.stands = self.stands
         self.parts: dict[int, Part] = {}

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gossipq import limits
-from gossipq.errors import TooLarge
+from gossipq.errors import BadRequest, TooLarge
 from gossipq_client.values import inputs, payloads
 
 KEEP = "gossipq-keep-result"  #: header: for how many milliseconds the result is kept
@@ -51,3 +51,14 @@ def decoded(kind: str, value: bytes, as_type: Any = None) -> Any:
     if kind == TEXT:
         return value.decode(errors="replace")
     return msgspec.json.decode(value) if kind == JSON else value
+
+
+def report_of(done: float, text: str) -> tuple[float, str]:
+    """Check a report of progress. Raises BadRequest."""
+    if isinstance(done, bool) or not isinstance(done, int | float) or not 0 <= done <= 1:
+        raise BadRequest(f"progress({done!r})", hint="0 to 1 are allowed: 0.4 is 40 %")
+    size = len(inputs.text_of(text, "text").encode(errors="replace"))
+    if size > limits.PROGRESS_TEXT_BYTES_MAX:
+        hint = f"at most {limits.PROGRESS_TEXT_BYTES_MAX} are allowed"
+        raise BadRequest(f"a text of {size} bytes", hint=hint)
+    return float(done), text

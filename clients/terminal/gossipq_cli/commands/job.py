@@ -91,6 +91,8 @@ def _row(job: "Job") -> dict[str, Any]:
         "failures": job.failures,
         "error": job.error,
         "traceback": job.traceback,
+        "progress": job.progress,
+        "text": job.text,
         "kept_s": job.kept,
         "kind": job.kind,
         "result": _result(job) if job.kind else None,
@@ -106,6 +108,8 @@ def _tell(choices: Choices, job: "Job") -> None:
     fields |= {"consumer": dashed(job.consumer)}
     if row["time_ms"] is not None:
         fields["at"] = moment(row["time_ms"])
+    if job.progress is not None:
+        fields["progress"] = f"{job.progress:.0%} {job.text}".rstrip()
     if job.attempt:
         fields["attempt"] = str(job.attempt)
     if job.failures:

@@ -1,10 +1,11 @@
 """Records as jobs: their state, and their results."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from gossipq.errors import NoReply
 from gossipq_client.api.aio.producer import Producers
-from gossipq_client.operations import Job, Jobs, ends_s, wait_ms_of
+from gossipq_client.operations import Job, Jobs, ends_s, reported_ms, wait_ms_of
 from gossipq_client.session import Receipt
 from gossipq_client.values import inputs
 
@@ -15,10 +16,22 @@ class JobQuestions:
     def __init__(self, client: Producers) -> None:
         self._client = client
 
-    async def show(self, job: str | Receipt, group: str, wait_ms: int = 0) -> Job:
+    async def show(self, job: str | Receipt, group: str, wait_ms: int = 0, seen_ms: int = -1) -> Job:
         """Return the state of a job, as `Facade.job` says."""
         client = self._client
-        return await client._talk(Jobs(client._engine.asking).ask(job, group, wait_ms))
+        return await client._talk(Jobs(client._engine.asking).ask(job, group, wait_ms, seen_ms))
+
+    async def follow(self, job: str | Receipt, group: str) -> AsyncIterator[Job]:
+        """Yield the job now, at each report of progress, and at its end, as `Facade.follow` says."""
+        client = self._client
+        found = await self.show(job, group)
+        yield found
+        while not found.ended:
+            before = found.state, reported_ms(found)
+            wait_ms = wait_ms_of(float("inf"), client._timeout)
+            found = await self.show(job, group, wait_ms, before[1])
+            if (found.state, reported_ms(found)) != before:
+                yield found
 
     async def result(
         self, job: str | Receipt, timeout: inputs.Duration | None, group: str, as_type: Any

@@ -104,6 +104,17 @@ class Message(Record, eq=False):
             self._client._ack_one(self)
         self._settled = True  # last, so that an interrupted ack can be repeated
 
+    def progress(self, done: float, text: str = "") -> None:
+        """Report how far the work is: `done` from 0 to 1, with a short text. Does not wait.
+
+        `job` and `follow` show the last report. Of the reports within 200 ms, the last one is sent. Raises
+        BadRequest for another number or a text of more than 256 bytes, and LeaseLost.
+        """
+        report = results.report_of(done, text)
+        self._require_lease()
+        if not self._settled:
+            self._client._report(self._held, self.offset, *report)
+
     def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
         """The message failed. It comes again after `delay`, in seconds or as "5m" (default: the
         pause of the backoff policy), until its attempts are used up.
@@ -712,6 +723,11 @@ class Consumers(Producers):
         if subscription.error is not None:
             raise subscription.error
         return bool(subscription.ready) and not subscription.over
+
+    def _report(self, held: Held, offset: int, done: float, text: str) -> None:
+        """Report the progress of a record; it is sent within milliseconds."""
+        self._do(lambda: self._engine.session.consuming.report(held, offset, done, text))
+        self._soon()
 
     def _ack_with(self, held: Held, result: JobResult) -> None:
         """Ack a record with the result of its handler; it is sent within milliseconds."""

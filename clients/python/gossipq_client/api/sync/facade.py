@@ -263,6 +263,11 @@ class Facade(Consumers):
         groups have it. Raises NotFound, BadRequest."""
         return JobQuestions(self).show(job, group)
 
+    def follow(self, job: str | Receipt, *, group: str = "") -> Iterator[Job]:
+        """Iterate over the states of a job: the present one, one for each report of progress, and its end.
+        The leader tells them as they come, without polling. Raises what `job` raises."""
+        return JobQuestions(self).follow(job, group)
+
     def result(
         self,
         job: str | Receipt,
