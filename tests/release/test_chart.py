@@ -1,4 +1,5 @@
-"""The Helm chart in nodes/gossipq_node/deploy/chart is linted, rendered, and checked by schemas."""
+"""The Helm chart in nodes/gossipq_node/deploy/chart is linted, rendered, and checked by schemas; so is the
+dashboard."""
 
 import json
 import os
@@ -51,6 +52,13 @@ import {ServiceMonitor} from '@kubernetes-models/prometheus-operator/monitoring.
 const kinds = {ScaledObject, ServiceMonitor};
 for (const each of JSON.parse(readFileSync(0))) new kinds[each.kind](each).validate();
 """
+
+#: annotations of Prometheus have an expression and a title, which the general type of Grafana does not name
+DASHBOARD = """
+import type {AnnotationQuery, Dashboard, DataQuery} from '@grafana/schema';
+type Annotation = AnnotationQuery<DataQuery & {expr: string}> & {titleFormat: string};
+type Annotations = {list: Annotation[]};
+export const dashboard: Omit<Dashboard, 'annotations'> & {annotations: Annotations} = """
 
 pytestmark = [
     pytest.mark.slow,
@@ -168,7 +176,10 @@ def test_a_scaler_asks_for_the_backlog_of_its_group(tmp_path: Path) -> None:
     scalers = [each["spec"] for each in render(tmp_path, FULL) if each["kind"] == "ScaledObject"]
     assert [each["minReplicaCount"] for each in scalers] == [0, 1]
     (trigger,) = scalers[0]["triggers"]
-    assert trigger["metadata"]["query"] == 'sum(gossipq_group_lag_messages{topic="orders",group="billing"})'
+    labels = '{topic="orders",group="billing"}'
+    assert trigger["metadata"]["query"] == (
+        f"sum(gossipq_group_ready_messages{labels}) + sum(gossipq_group_in_flight_messages{labels})"
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,3 +194,19 @@ def test_a_scaler_asks_for_the_backlog_of_its_group(tmp_path: Path) -> None:
 )
 def test_wrong_values_are_refused_by_name(tmp_path: Path, values: dict[str, Any], said: str) -> None:
     render(tmp_path, values, fails=said)
+
+
+def check_dashboard(text: str) -> str:
+    """Return what the compiler of TypeScript says of a dashboard as a value of Grafana's own type."""
+    file = TOOLS / "dashboard.ts"
+    file.write_text(f"{DASHBOARD}{text};\n")
+    options = ["--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext", "--target", "es2022"]
+    line = [TOOLS / "node_modules" / ".bin" / "tsc", *options, file]
+    return subprocess.run(line, capture_output=True, text=True, check=False).stdout
+
+
+def test_the_dashboard_is_one_that_grafana_knows() -> None:
+    text = (DEPLOY / "grafana.json").read_text("utf-8")
+    assert check_dashboard(text) == ""
+    for right, wrong in (('"schemaVersion": 39', '"schemaVersion": "39"'), ('"refresh"', '"refreshes"')):
+        assert "error TS" in check_dashboard(text.replace(right, wrong))
