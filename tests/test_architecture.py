@@ -22,6 +22,7 @@ PACKAGES = {
     "gossipq_django": HOME / "clients" / "integrations" / "gossipq_django",
     "gossipq_keyed": HOME / "clients" / "integrations" / "gossipq_keyed",
     "gossipq_dramatiq": HOME / "clients" / "integrations" / "gossipq_dramatiq",
+    "gossipq_taskiq": HOME / "clients" / "integrations" / "gossipq_taskiq",
     "gossipq_outbox": HOME / "clients" / "integrations" / "gossipq_outbox",
     "gossipq_starlette": HOME / "clients" / "integrations" / "gossipq_starlette",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
@@ -74,6 +75,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "integrations": (
         3,
         (
+            "gossipq_taskiq",
             "gossipq_dramatiq",
             "gossipq_keyed",
             "gossipq_django",
@@ -314,6 +316,7 @@ IMPORTERS = {
     "kombu": ("gossipq_celery",),
     "amqp": ("gossipq_celery",),
     "celery": ("gossipq_celery",),
+    "taskiq": ("gossipq_taskiq",),
     "dramatiq": ("gossipq_dramatiq",),
 }
 #: who may read a clock or throw dice
