@@ -119,3 +119,13 @@ def test_a_beat_that_was_suspended_for_an_hour_sends_nothing_again(app: Celery, 
     assert late.apply_async(entry(app, crontab(minute=30), last), advance=False) is None
     for each in (first, late):
         each.close()
+
+
+def test_a_group_whose_results_are_stored_is_joined_at_once(app: Celery) -> None:
+    ids = ["first", "second", "third"]
+    for number, task_id in enumerate(ids):
+        app.backend.store_result(task_id, number, states.SUCCESS)
+    group = app.GroupResult("group", [app.AsyncResult(task_id) for task_id in ids])
+    assert group.join_native(timeout=30) == [0, 1, 2]
+    group.save()
+    assert app.GroupResult.restore("group").get(timeout=30) == [0, 1, 2]

@@ -38,14 +38,17 @@ class Arrivals(BaseResultConsumer):
         self.consume_from(initial_task_id)
 
     def consume_from(self, task_id: str) -> None:
+        """Await a result. Nothing is called back from here, since the result is still being set up."""
         self._awaited.add(task_id)
-        self._look([task_id])
 
     def cancel_for(self, task_id: str) -> None:
         self._awaited.discard(task_id)
 
     def on_wait_for_pending(self, result: Any, timeout: float | None = None, **kwargs: Any) -> None:
-        self._look(list(self._awaited))
+        """Take what is stored already of a result, or of a group of them."""
+        for meta in result._iter_meta(**kwargs):
+            if meta is not None:
+                self.on_state_change(meta, None)
 
     def drain_events(self, timeout: float | None = None) -> None:
         """Take results that arrive within `timeout` seconds."""
