@@ -576,6 +576,36 @@ def ids(scale: float) -> list[Figure]:
     ]
 
 
+def uniques(scale: float) -> list[Figure]:
+    """With a unique name each, beside an id each; then all of them once more: they are kept out."""
+    records = sized(RECORDS // 2, scale)
+    with node() as at, connect(at.server) as mq:
+
+        def published(topic: str, option: str) -> Measured:
+            made = [[b"order-%d" % number for number in numbers] for numbers in batches(records)]
+            watch = Watch(at.pid)
+            for names in made:
+                mq.post_many(topic, [VALUE] * BATCH, **{option: names})
+            mq.flush()
+            return watch.spent().of_each(records)
+
+        mq.create_topic("unique")
+        mq.create_topic("beside")
+        order = ("beside", "ids"), ("unique", "uniques"), ("unique", "uniques")
+        beside, ours, again = (published(*of) for of in order)
+        check(sum(part.next for part in mq.admin.stats(["unique"]).partitions), records, "records stored")
+    what = f"{records:,} records, batches of {BATCH}"
+    return [
+        Figure(
+            "unique names", ours.per_s, beside.per_s, "/s", "0.50", f"{what}, a name each, beside an id each"
+        ),
+        Figure("unique names, all taken", again.per_s, beside.per_s, "/s", "", f"{what}, nothing is stored"),
+        Figure(
+            "unique names, time of a node", ours.nodes_us, beside.nodes_us, " us", "", f"of a record; {what}"
+        ),
+    ]
+
+
 FIGURES: dict[str, Callable[[float], list[Figure]]] = {
     "schedule": schedule,
     "due": due,
@@ -583,6 +613,7 @@ FIGURES: dict[str, Callable[[float], list[Figure]]] = {
     "retry": retry,
     "keys": keys,
     "ids": ids,
+    "uniques": uniques,
     "routes": routes,
     "steps": steps,
     "acks": acks,

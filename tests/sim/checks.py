@@ -16,6 +16,7 @@ from itertools import accumulate
 from gossipq.types import META_SHARD, topic_id_of
 from sim.history import LOOSE, RIVAL, Copy, History, Pushed
 from sim.job_checks import JOB_CHECKS
+from sim.names import NAME_CHECKS
 from sim.plans import PLAN_CHECKS
 from sim.results import RESULT_CHECKS
 
@@ -331,6 +332,7 @@ CHECKS: list[Check] = [
     roster_is_linear,
     *JOB_CHECKS,
     *PLAN_CHECKS,
+    *NAME_CHECKS,
     *RESULT_CHECKS,
 ]
 

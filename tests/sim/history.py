@@ -195,6 +195,7 @@ class Copy(NamedTuple):
     shard: int = 0
     grouped: tuple[int, ...] = ()  #: ids of the topics that the copy's groups belong to
     ids: dict[int, dict[int, bytes]] | None = None  #: partition -> offset -> id, of records with one
+    voids: dict[int, list[tuple[int, int]]] | None = None  #: partition -> offsets that are void
 
 
 @dataclass
@@ -208,6 +209,24 @@ class Plan:
     made_ms: int = 0
     drop_ms: int = 0  #: it asked to remove it
     dropped_ms: int = 0  #: the leader confirmed that
+
+
+class Claim(NamedTuple):
+    """A record that was published under a unique name."""
+
+    value: bytes
+    name: bytes
+    replaces: bool
+    delay_ms: int
+
+
+class Claimed(NamedTuple):
+    """The answer to a claim."""
+
+    claim: Claim
+    asked_ms: int
+    kept: bool  #: another record has the name
+    offset: int  #: of the record that has it; -1 = it is scheduled, or not known
 
 
 class History:
@@ -232,6 +251,9 @@ class History:
         self.clock_error_ms = 100
         self.wall_ms = 0  #: leader time at the beginning
         self.plans: list[Plan] = []
+        self.named = 0  #: partition of the records with unique names
+        self.claims: dict[bytes, Claim] = {}  #: by value
+        self.claimed: list[Claimed] = []
         self.keeps_results = False  #: consumers send a result with each ack
         self.heard_jobs: list[JobHeard] = []
         self.lent: Counter[str] = Counter()  #: by consumer, the most records that it lent at a time

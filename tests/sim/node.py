@@ -687,6 +687,7 @@ class Node:
             shard.id,
             tuple(sorted({group.topic_id for group in ledger.groups.values()})),
             ids,
+            {partition: list(spans) for partition, spans in ledger.voids.items()},
         )
 
     def jobs_over(self, shard: Shard, partition: int, now_ms: int) -> set[int]:
@@ -756,7 +757,7 @@ class Node:
                 continue
             if key[:1] in b"AQYULVph" and b"d" + key[1:17] in ending:
                 continue
-            if key[:1] in b"OASQZYUIJvLVWhpsl":
+            if key[:1] in b"OASQZYUIJvLVWhpslu":
                 partition = partitions.get(records.U64.unpack_from(key, 1)[0])
                 at = 17 if key[:1] in b"AQ" else 9  # of the offset
                 if partition is None or (

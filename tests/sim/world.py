@@ -28,6 +28,7 @@ from sim.cluster import WITNESS, Chief, Clone, Doorman
 from sim.faults import Faults
 from sim.history import History
 from sim.jobs import job_parties
+from sim.names import NAMES_SHARE, name_parties
 from sim.node import WALL_MS, Node
 from sim.plans import PLANS_SHARE, Planner
 from sim.results import RESULTS_SHARE, Asker
@@ -178,6 +179,8 @@ class World:
             parties += [Rival(self, name) for name in ("rival-a", "rival-b")]
         if self.dice.random() < 0.3:
             parties.append(Liar(self))
+        if Random(f"{seed}/names").random() < NAMES_SHARE:
+            parties += name_parties(self)
         if Random(f"{seed}/plans").random() < PLANS_SHARE:
             parties.append(Planner(self))
         if self.history.keeps_results:

@@ -190,7 +190,10 @@ class Partitions:
         fixed, host = self._columns.fixed, self._host
         hashes, names = fixed(entry.body, ID_HASH), fixed(entry.body, UNIQUE_HASH)
         assert names is not None, "the header says that the batch has unique names"
-        asked = Asked(names_of(names), fixed(entry.body, UNTIL), fixed(entry.body, REPLACE))
+        untils, replaces = (
+            fixed(entry.body, bit) if info.columns & bit else None for bit in (UNTIL, REPLACE)
+        )
+        asked = Asked(names_of(names), untils, replaces)
         ids: tuple[bytes, ...] = ()
         known: set[bytes] = set()
         if hashes is not None:

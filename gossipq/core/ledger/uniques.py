@@ -267,6 +267,9 @@ class Uniques:
             (index,) = records.U64.unpack_from(row_key, 1 + records.U64.size)
             hand, row = index + 1, _opened(raw)
             ats = range(len(row.names))
+            ends = sorted({0, len(ats) - 1})
+            if len(self._held(partition, index, row, ends, time_ms)) == len(ends):
+                continue  # most records of a batch are done at about the same time
             held = self._held(partition, index, row, ats, time_ms)
             if 2 * len(held) <= len(ats):  # writing the row again for each name would cost more
                 self._keep(partition, index, row, sorted(held))
