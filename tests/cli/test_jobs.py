@@ -29,3 +29,30 @@ def test_the_result_of_a_job(ask, topic: str, shared_node) -> None:
     row = json.loads(ask("job", "show", receipt.ref, "-o", "json").out)
     assert (row["state"], row["group"], row["result"]) == ("succeeded", "workers", '{"width":320}')
     assert "succeeded" in ask("job", "show", receipt.ref).out
+
+
+def test_errors_are_counted_by_what_they_have_in_common(ask, topic: str, shared_node) -> None:
+    texts = ["no user 17", "no user 18 for 'ada'", "disk full", "no user 19", "disk full", "no user 20"]
+    with connect(shared_node.endpoint) as mq:
+        mq.publish_many(topic, texts)
+        for text in texts:
+            (msg,) = mq.fetch(topic, "workers", n=1, wait=30)
+            msg.reject(text)
+            mq.flush()
+    group = f"{topic}/workers"
+    rows = json.loads(ask("job", "errors", group, "-o", "json").out)
+    assert [(row["letters"], row["error"]) for row in rows] == [
+        (3, "no user 20"),
+        (2, "disk full"),
+        (1, "no user 18 for 'ada'"),
+    ]
+    assert rows[0]["first_ms"] <= rows[0]["last_ms"]
+    assert (rows[0]["ref"], rows[0]["ranges"]) == (f"{topic}/0/5", ["0/0-0", "0/3-3", "0/5-5"])
+    name = rows[0]["name"]
+    dry = ask("job", "errors", group, "--replay", name, "--dry-run")
+    assert dry.out == "3 jobs would be ready for workers again\n"
+    assert ask("job", "errors", group, "--replay", name).out == "3 jobs ready for workers again\n"
+    left = json.loads(ask("job", "errors", group, "-o", "json").out)
+    assert [row["letters"] for row in left] == [2, 1]
+    assert ask("job", "errors", group, "--replay", "nothing").code == 2
+    assert ask("job", "errors", topic).code == 2

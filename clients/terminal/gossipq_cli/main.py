@@ -18,7 +18,7 @@ GROUPS = {
         "peek": "Look at records without consuming them.",
         "msg": "Show, find, cancel, move, edit and remove records.",
         "schedule": "Store records by a cron expression or every so often.",
-        "job": "Show what became of a record as a job, and wait for its result.",
+        "job": "Show a record as a job, wait for its result, count failed jobs by error.",
         "run": "Run the handlers of an application.",
         "outbox": "Publish the rows that transactions left in an outbox.",
     },

@@ -1,8 +1,10 @@
 """Answers questions of dashboards with a client that is handed in. Pure."""
 
 import itertools
+import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossipq.errors import GossipqError, UnknownRecord, UnknownTopic, WrongState
 from gossipq.texts import moment, readable
@@ -198,6 +200,52 @@ def dead_by_error(letters: Iterable["DeadLetter"]) -> list[Dead]:
         newest = (letter.time_ms, letter.ref) if letter.time_ms >= old.time_ms else (old.time_ms, old.ref)
         found[at] = Dead(*at, old.letters + letter.count, *newest)
     return sorted(found.values(), key=lambda dead: -dead.time_ms)
+
+
+class ErrorGroup(NamedTuple):
+    """Dead letters of a group whose errors differ in numbers and ids only."""
+
+    name: str  #: of the error: the same over all calls, topics and groups
+    reason: str
+    error: str  #: of the newest one
+    letters: int
+    first_ms: int  #: unix time of the oldest one
+    last_ms: int
+    ref: str  #: the newest one, as an example
+    ranges: list[tuple[int, int, int]]  #: all of them: partition, first offset, end
+
+
+def errors_of(letters: Iterable["DeadLetter"]) -> list[ErrorGroup]:
+    """Group dead letters by error, the largest group first."""
+    found: dict[str, ErrorGroup] = {}
+    for letter in letters:
+        name = error_name(letter.reason, letter.error)
+        part = letter.partition, letter.offset, letter.offset + letter.count
+        known = found.get(name)
+        if known is None:
+            newest = letter.error, letter.count, letter.time_ms, letter.time_ms, letter.ref
+            found[name] = ErrorGroup(name, letter.reason, *newest, [part])
+            continue
+        known.ranges.append(part)
+        is_newest = letter.time_ms >= known.last_ms
+        found[name] = known._replace(
+            error=letter.error if is_newest else known.error,
+            letters=known.letters + letter.count,
+            first_ms=min(known.first_ms, letter.time_ms),
+            last_ms=max(known.last_ms, letter.time_ms),
+            ref=letter.ref if is_newest else known.ref,
+        )
+    return sorted(found.values(), key=lambda each: (-each.letters, each.name))
+
+
+#: parts of an error text that differ from job to job: ids, addresses, quoted texts, numbers
+_OWN_PARTS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{16,}\b|'[^']*'|\"[^\"]*\"|\d+")
+
+
+def error_name(reason: str, error: str) -> str:
+    """Return a short name of an error, the same for errors that differ in numbers and quoted texts only."""
+    alike = _OWN_PARTS.sub("#", error.partition("\n")[0])
+    return blake2b(f"{reason}\0{alike}".encode(), digest_size=4).hexdigest()
 
 
 def _listed(message: Any) -> Record:

@@ -4,21 +4,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq.texts import dashed, many, moment, printable
+from gossipq.texts import brief, dashed, many, moment, printable
 from gossipq_cli import ask, failures
+from gossipq_cli.commands.group import found
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Output
+from gossipq_cli.output import Column, Output, counter
 
 if TYPE_CHECKING:
     from gossipq_client import Job
+    from gossipq_ops.answers import ErrorGroup
 
 group_option = click.option("-g", "--group", default="", help="of several groups, this one")
 
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Show what became of a record as a job, and wait for its result."""
+    """Show a record as a job, wait for its result, count failed jobs by error."""
 
 
 @command.command("show")
@@ -72,6 +74,56 @@ def wait(choices: Choices, ref: str, group: str, for_s: float) -> int:
     else:
         out.write(printable(_result(job), "\n\t"))
     return failures.DONE
+
+
+@command.command("errors")
+@click.argument("group", metavar="TOPIC/GROUP")
+@click.option("--replay", metavar="ERROR", help="redeliver exactly the jobs that failed with this error")
+@click.option("--dry-run", is_flag=True, help="with --replay: only count them")
+@pass_choices
+def errors(choices: Choices, group: str, replay: str | None, dry_run: bool) -> None:
+    """Count the failed jobs of a group by error, the most frequent first.
+
+    \b
+    gossipq job errors resize/workers
+    gossipq job errors resize/workers --replay 1f0c9a2e --dry-run
+    gossipq job errors resize/workers --replay 1f0c9a2e
+
+    Errors that differ in numbers, ids and quoted texts only are one. Failed jobs are dead letters; each line
+    has the first and the last time, and the ref of one of them.
+    """
+    from gossipq_ops.answers import errors_of
+
+    topic, _, name = group.partition("/")
+    if not name:
+        raise click.UsageError(f"{group!r} is not TOPIC/GROUP, as in resize/workers")
+    out = Output(choices)
+    with ask.connect(choices) as mq:
+        found(mq, topic, name)
+        rows = errors_of(mq.dead(topic, name).letters(values=False))
+        chosen = next((row for row in rows if row.name == replay), None)
+        if replay is not None:
+            if chosen is None:
+                raise click.UsageError(f"no job of {group} failed with error {replay}")
+            count = mq.dead(topic, name).replay(chosen.ranges, dry_run=dry_run)
+    if replay is not None:
+        row = {"topic": topic, "group": name, "error": replay, "count": count, "dry_run": dry_run}
+        out.one(row, f"{many(count, 'job')} {'would be ' if dry_run else ''}ready for {name} again", name)
+        return
+    columns = [Column("name"), counter("letters", title="jobs"), Column("reason"), Column("error", _line)]
+    columns += [Column("first_ms", moment, title="first"), Column("last_ms", moment, title="last")]
+    out.rows([*columns, Column("ref", title="example")], [_error_row(row) for row in rows])
+    if not rows:
+        out.say(f"no failed jobs of {group}")
+
+
+def _error_row(row: "ErrorGroup") -> dict[str, Any]:
+    ranges = [f"{partition}/{first}-{end - 1}" for partition, first, end in row.ranges]
+    return row._asdict() | {"ranges": ranges}
+
+
+def _line(error: str) -> str:
+    return dashed(brief(error.encode()))
 
 
 def _result(job: "Job") -> str:
