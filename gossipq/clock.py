@@ -18,10 +18,16 @@ class SystemClock:
     sleeps.
     """
 
-    _boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    if hasattr(time, "clock_gettime_ns"):
+        _boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-    def now(self) -> Now:
-        return Now(time.clock_gettime_ns(self._boot) // 1_000_000, time.time_ns() // 1_000_000)
+        def now(self) -> Now:
+            return Now(time.clock_gettime_ns(self._boot) // 1_000_000, time.time_ns() // 1_000_000)
+
+    else:  # Windows
+
+        def now(self) -> Now:
+            return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
 
     def ticks_us(self) -> int:
         return time.perf_counter_ns() // 1_000

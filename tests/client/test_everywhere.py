@@ -27,9 +27,15 @@ sys.meta_path.insert(0, Hide())
 """
 #: removes what only Linux has, and what Windows lacks
 BARE = """
-import os, select, signal, sys
+import asyncio, os, select, signal, sys, time
 
+def not_implemented(*arguments):
+    raise NotImplementedError
+
+# as in the event loop that Windows has by default
+asyncio.SelectorEventLoop.add_reader = asyncio.SelectorEventLoop.remove_reader = not_implemented
 for module, names in (
+    (time, ("clock_gettime", "clock_gettime_ns", "CLOCK_MONOTONIC", "CLOCK_BOOTTIME")),
     (os, ("eventfd", "pidfd_open", "register_at_fork", "fork", "getuid", "sendfile")),
     (select, ("poll", "epoll", "kqueue")),
     (signal, ("SIGKILL", "SIGUSR1", "SIGHUP", "pthread_sigmask", "set_wakeup_fd")),

@@ -141,6 +141,8 @@ def run(connect: Connect, settings: Settings, more: Sequence[Dialect] = ()) -> N
     async def whole() -> None:
         await serve(connect, settings, ready, told_to_end, more)
 
-    import uvloop
-
-    uvloop.run(whole())
+    try:
+        from uvloop import run
+    except ImportError:  # on Windows
+        from asyncio import run
+    run(whole())

@@ -19,6 +19,8 @@ from gossipq.errors import ConfigError
 from gossipq_client.values import NO_CREDENTIALS, Credentials, credentials_of
 
 FILE = Path("gossipq") / "contexts.json"
+#: whether the mode of a file says who may read it; on Windows each file has 0o666
+MODES_TELL = os.name != "nt"
 DEFAULT_ADDRESS = f"tcp://127.0.0.1:{limits.PORT}"
 PORT_MAX, PORT_DIGITS_MAX = 65_535, 5
 
@@ -194,7 +196,7 @@ def read_credentials(path: Path) -> Credentials:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}", "gossipq user add NAME --save FILE"
         ) from None
-    if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
+    if MODES_TELL and stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
         raise ConfigError(f"other users of this machine may read {path}", f"chmod 600 {path}")
     # a pipe can be read only once
     file = os.path.abspath(path) if stat.S_ISREG(about.st_mode) else ""

@@ -3,6 +3,7 @@ outcome."""
 
 import asyncio
 import math
+import weakref
 from asyncio import get_running_loop
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from gossipq.errors import Backpressure, ClientClosed, GossipqError
 from gossipq.limits import PUBLISH_WINDOW_BYTES
 from gossipq.texts import many
+from gossipq_client.api.aio.watcher import Watcher
 from gossipq_client.handlers import Middleware
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
@@ -203,15 +205,19 @@ class Driver:
         self._breath_s = 0.0  #: when others shall have the loop
         self._due_ms = math.inf  #: when it fires, boot time; inf = it is not set
 
+    def _in_child(self) -> None:
+        """Nothing to do: only one thread uses this client."""
+
     def _open(self) -> Engine:
         """Raises ClientClosed, and RuntimeError where no event loop runs."""
         if self._over:
             raise ClientClosed("this client is closed", hint="call connect() again")
         self._loop = asyncio.get_running_loop()
+        self._watcher = Watcher(self._loop)
         if self._where is not None:
             self._addresses, self._credentials = self._where()
         engine = self.__dict__["_engine"] = Engine(
-            self._addresses, self._label, _nothing, self._key, self._credentials
+            self._addresses, self._label, partial(_on_fork, weakref.ref(self)), self._key, self._credentials
         )
         engine.session.publishing.gathers = True
         exits.note(self)
@@ -501,7 +507,7 @@ class Driver:
         """Until the next turn the sockets are left alone: the answers to pings come together, and wake the
         loop once."""
         for fd in self._watched:
-            self._loop.remove_reader(fd)
+            self._watcher.remove(fd)
         self._watched.clear()
         self._watched_fds = []
         self._resting = True
@@ -512,11 +518,11 @@ class Driver:
         self._watched_fds, wanted = transport.fds, transport.owners()
         for fd, owner in list(self._watched.items()):
             if wanted.get(fd) is not owner:
-                self._loop.remove_reader(fd)
+                self._watcher.remove(fd)
                 del self._watched[fd]
         for fd, owner in wanted.items():
             if fd not in self._watched:
-                self._loop.add_reader(fd, self._turn, fd in transport.monitor_fds)
+                self._watcher.add(fd, self._turn, fd in transport.monitor_fds)
                 self._watched[fd] = owner
 
     async def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
@@ -671,8 +677,9 @@ class Driver:
             return
         if not self._loop.is_closed():
             for fd in self._watched:
-                self._loop.remove_reader(fd)
+                self._watcher.remove(fd)
             self._watched.clear()
+            self._watcher.close()
             self._land()
         if self._timer is not None:
             self._timer.cancel()
@@ -723,5 +730,8 @@ def _place(writer: Writer) -> Place:
     return writer.topic.name, writer.number
 
 
-def _nothing() -> None:
-    """An event loop does not survive a fork either: there is no lock to renew."""
+def _on_fork(client: "weakref.ref[Driver]") -> None:
+    """Tell a client, if it still exists, that this process is a forked child."""
+    found = client()
+    if found is not None:
+        found._in_child()
