@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -11,7 +12,15 @@ import pytest
 
 from conftest import RunningNode
 from gossipq import limits
-from gossipq.errors import BadName, ForkedClient, OffsetOutOfRange, TooLarge, TopicExists, UnknownTopic
+from gossipq.errors import (
+    BadName,
+    ForkedClient,
+    LeaseLost,
+    OffsetOutOfRange,
+    TooLarge,
+    TopicExists,
+    UnknownTopic,
+)
 from gossipq_client import (
     Backpressure,
     BadRequest,
@@ -24,9 +33,23 @@ from gossipq_client import (
     embedded,
     testing,
 )
+from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
+
+
+def in_child(act: Callable[[], object]) -> int:
+    """Do something in a forked child; return its exit code."""
+    child = os.fork()
+    if not child:
+        try:
+            act()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 class TestPublish:
@@ -392,17 +415,50 @@ class TestEnds:
         with pytest.raises(ClientClosed):
             mq.post("t", b"")
 
-    def test_a_forked_child_is_told(self, mq: Client, topic: str) -> None:
+    def test_a_forked_child_connects_anew_and_has_no_part_in_what_its_parent_holds(
+        self, mq: Client, topic: str
+    ) -> None:
+        mq.publish_many(topic, [b"parent"] * 2, timeout=PATIENCE_S)
+        loop = iter(mq.subscribe(topic, group="loop"))
+        in_loop = next(loop)
+        (fetched,) = mq.fetch(topic, "fetch", n=1, wait=PATIENCE_S)
+
+        def use() -> None:
+            mq.publish(topic, b"child", timeout=PATIENCE_S)
+            assert len(mq.fetch(topic, "of the child", n=3, wait=PATIENCE_S)) == 3
+            for msg in (in_loop, fetched):
+                with pytest.raises(LeaseLost):
+                    msg.ack(timeout=PATIENCE_S)
+            with pytest.raises(ForkedClient):
+                next(loop)
+            mq.close()
+
+        assert in_child(use) == 0
+        in_loop.ack(timeout=PATIENCE_S)
+        fetched.ack(timeout=PATIENCE_S)
+        with next(loop) as msg:
+            assert (msg.offset, msg.attempt) == (1, 1)
         mq.publish(topic, b"parent", timeout=PATIENCE_S)
-        child = os.fork()
-        if child == 0:
-            try:
-                mq.post(topic, b"child")
-                os._exit(1)
-            except ForkedClient:
-                os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        mq.publish(topic, b"parent", timeout=PATIENCE_S)
+        values = [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+        assert values == [b"parent", b"parent", b"child", b"parent"]
+
+    def test_an_asyncio_client_connects_anew_in_a_forked_child(
+        self, shared_node: RunningNode, topic: str
+    ) -> None:
+        mq = aio_connect(shared_node.endpoint)
+
+        async def publish(value: bytes) -> None:
+            await mq.publish(topic, value, timeout=PATIENCE_S)
+
+        async def end() -> list[bytes]:
+            async with mq:
+                return [msg.value async for msg in mq.consume(topic, start="first", stop_at_end=True)]
+
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(publish(b"parent"))
+        assert in_child(lambda: asyncio.run(publish(b"child"))) == 0
+        assert loop.run_until_complete(end()) == [b"parent", b"child"]
+        loop.close()
 
     def test_other_threads_publish_while_one_waits(self, mq: Client, topic: str) -> None:
         got: list[bytes] = []

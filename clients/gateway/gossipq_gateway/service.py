@@ -142,7 +142,8 @@ def run(connect: Connect, settings: Settings, more: Sequence[Dialect] = ()) -> N
         await serve(connect, settings, ready, told_to_end, more)
 
     try:
-        from uvloop import run
+        import uvloop
     except ImportError:  # on Windows
-        from asyncio import run
-    run(whole())
+        asyncio.run(whole())
+    else:
+        uvloop.run(whole())

@@ -12,6 +12,7 @@ from gossipq_client.io.engine import (
     PAUSE_SECONDS,
     REQUEST_SECONDS,
     Engine,
+    forked,
     in_handler,
     log,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "connecting",
     "contexts",
     "exits",
+    "forked",
     "in_handler",
     "log",
     "resident_bytes",

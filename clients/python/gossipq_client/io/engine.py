@@ -226,9 +226,7 @@ class Engine:
     def check(self) -> None:
         """Raises ClientClosed."""
         if self.forked:
-            raise ForkedClient(
-                "this client belongs to the parent process", hint="call connect() again in the child"
-            )
+            raise forked()
         if self.closed:
             raise ClientClosed("this client is closed", hint="call connect() again")
 
@@ -607,6 +605,11 @@ class Engine:
         return NotConfirmed(text, hint=hint)
 
 
+def forked() -> ForkedClient:
+    """Return the error for a forked child that uses an engine of its parent."""
+    return ForkedClient("this belongs to the parent process", hint="call connect() again in the child")
+
+
 def _is_ours(error: BaseException) -> bool:
     """True if this client itself raised the error, and not a signal handler that interrupted it."""
     trace = error.__traceback__
@@ -617,10 +620,14 @@ def _is_ours(error: BaseException) -> bool:
     return True
 
 
+_inherited: list[Engine] = []  #: engines of the parent: sockets that are freed here would disturb it
+
+
 def _in_child() -> None:
-    """A forked child shares nothing with its parent's clients: in the child they refuse to work."""
+    """A forked child shares nothing with the engines of its parent: they refuse to work here."""
     for engine in list(Engine.alive):
         engine.forked, engine.noted = True, Refusing(engine)
+        _inherited.append(engine)
         engine.on_fork()
         engine.session.publishing.plain.clear()
 

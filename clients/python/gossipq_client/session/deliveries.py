@@ -579,6 +579,14 @@ class Consuming(Settling):
                     self.nack(held, held.first, held.end)
         self.flush()
 
+    def disown(self, error: GossipqError) -> None:
+        """The session belongs to another process. Records that the user holds are lost here, and loops raise
+        `error`."""
+        for part in self.parts.values():
+            for held in part.outstanding:
+                held.lose([(held.first, held.end)])
+        self.abandon(error)
+
     def abandon(self, error: GossipqError) -> None:
         """The session is over, and its client begins another one. Records that the user holds are
         lost, and loops raise `error`.

@@ -57,10 +57,11 @@ class Watcher:
         """Wait for descriptors, and let the loop call their functions before waiting again."""
         with heard:
             while True:
+                watched: list[Any] = [heard, *self._calls]
                 try:
-                    ready, _, _ = select.select([heard, *self._calls], [], [])
+                    ready, _, _ = select.select(watched, [], [])
                 except (OSError, ValueError, RuntimeError):  # one was closed, or they changed meanwhile
-                    ready = [heard, *self._calls]
+                    ready = watched
                 if heard in ready:
                     try:
                         if not heard.recv(4_096):

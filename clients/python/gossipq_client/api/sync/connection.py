@@ -8,7 +8,7 @@ from gossipq.errors import ClientClosed, GossipqError
 from gossipq.types import ShardId
 from gossipq.values import Message as Request
 from gossipq_client.api.sync.driver import Driver
-from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, log
+from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, forked, log
 from gossipq_client.operations import Result, Talk, go_on
 from gossipq_client.session import Answer, Call
 from gossipq_client.values import inputs
@@ -49,6 +49,21 @@ class Connection(Driver):
     # --- farewell
 
     _can_reopen = True
+
+    def _in_child(self) -> None:
+        """A forked child that uses this client connects anew. Records in flight, loops and receipts stay with
+        the parent. A spool and an embedded node belong to the parent, so their clients refuse to work.
+        """
+        super()._in_child()
+        engine = self.__dict__.get("_engine")
+        if engine is None or self._kept or self._key or not self._can_reopen:
+            return
+        try:
+            engine.session.consuming.disown(forked())
+        except Exception:  # another thread of the parent was amid a step: the client refuses to work
+            return
+        self.__dict__.pop("_engine", None)
+        self._reset()
 
     def _reopen(self) -> None:
         """Lets a closed client connect again. The rest of its earlier life fails: receipts without

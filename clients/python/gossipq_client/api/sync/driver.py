@@ -115,6 +115,7 @@ class Driver:
 
     def _in_child(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
+        self._waiting, self._bells = {}, []
 
     def _do(self, step: Callable[[], T]) -> T:
         """One step of the session, done whole. Raises ClientClosed and what the step raises."""

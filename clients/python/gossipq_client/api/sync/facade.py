@@ -45,6 +45,10 @@ class Facade(Consumers):
         self.handlers = Handlers()
         self._runner: Runner | None = None
 
+    def _in_child(self) -> None:
+        super()._in_child()
+        self._runner = None
+
     # parts are made when they are used first: a client that was never used must not be part of a cycle, since
     # its spool is free for others as soon as the client is dropped
 
