@@ -110,10 +110,11 @@ class Results:
             index=index,
             record=record,
         )
-        old = self.of(partition, offset).get(ack.group_id)
+        row_key = records.key(b"r", partition, offset, ack.group_id)
+        old = state.get(row_key)
         if old is not None:  # an operator requeued the record
-            state.delete(records.key(b"y", old.end_ms, partition, offset, ack.group_id))
-        state.put(records.key(b"r", partition, offset, ack.group_id), records.encode(row))
+            state.delete(records.key(b"y", decode_result(old).end_ms, partition, offset, ack.group_id))
+        state.put(row_key, records.encode(row))
         state.put(records.key(b"y", end_ms, partition, offset, ack.group_id), b"")
         self._ends_at(end_ms)
 

@@ -1,5 +1,6 @@
 """Results of handlers, as acks carry them. A header of the record asks that its result is kept."""
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,10 +16,20 @@ NOTHING, JSON, TEXT, BYTES = "", "json", "text", "bytes"
 
 def with_keep(headers: inputs.Headers | bytes | None, keep: inputs.Duration) -> bytes:
     """Return the headers of a record whose result is kept. Raises BadRequest."""
+    if not headers and isinstance(keep, str | int | float):
+        return _only_keep(keep)
     keep_ms = inputs.duration_ms(keep, "keep_result", 1, limits.RESULT_KEPT_MS_MAX)
     return inputs.header_bytes({**payloads.headers_dict(headers), KEEP: str(keep_ms)})
 
 
+@lru_cache(maxsize=64)
+def _only_keep(keep: str | int | float) -> bytes:
+    """Return the headers of a record that has no others: many records have the same."""
+    keep_ms = inputs.duration_ms(keep, "keep_result", 1, limits.RESULT_KEPT_MS_MAX)
+    return inputs.header_bytes({KEEP: str(keep_ms)})
+
+
+@lru_cache(maxsize=64)
 def keep_ms_of(header_bytes: bytes) -> int:
     """Return how long the result of a record is kept; 0: nobody asked for it."""
     if _KEEP not in header_bytes:
