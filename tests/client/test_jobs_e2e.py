@@ -121,6 +121,7 @@ def test_asyncio_waits_for_results(shared_node: RunningNode) -> None:
             async def answer(job: bytes) -> str:
                 return job.decode().upper()
 
+            await mq.create_topic("awaited")
             running = asyncio.create_task(mq.run(signals=False))
             receipts = await asyncio.gather(
                 *(mq.publish("awaited", name, keep_result="5m") for name in ("ada", "bob"))
