@@ -40,6 +40,10 @@ OF_GROUP = {
     "window full": NextStep(
         "lets more records be in flight", "gossipq group set {topic} {group} --in-flight-max {count}"
     ),
+    "limited": NextStep(
+        "ends the limits of the group",
+        "gossipq group set {topic} {group} --concurrency 0 --flow-concurrency 0 --rate none --flow-rate none",
+    ),
     "keys blocked": NextStep(
         "lets more records wait behind others of their key",
         "gossipq group set {topic} {group} --parked-max {count}",

@@ -166,6 +166,14 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     user_bytes_per_s: int = limits.GIB  #: the same
 
 
+class Rate(msgspec.Struct, array_like=True, frozen=True):
+    """At most `records` in `per_ms`, evenly, and up to `burst` at a time."""
+
+    records: int = 0  #: 0 = no limit
+    per_ms: int = 1_000
+    burst: int = 0  #: 0 = as many as in 100 ms, but at least 1
+
+
 class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
     """Policy of a group, stored with its first subscription. None = the topic's or cluster's
     value.
@@ -185,6 +193,11 @@ class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
     order: str = "arrival"
     #: records that a flow gets each time that its turn comes; flows that are not named get 1
     weights: dict[str, int] = {}
+    #: records of the group that may be in flight, over all partitions; 0 = no limit
+    concurrency: int = 0
+    flow_concurrency: int = 0  #: records of each flow that may be in flight; 0 = no limit
+    rate: Rate = Rate()  #: of deliveries of the group, over all partitions
+    flow_rate: Rate = Rate()  #: of deliveries of each flow
 
 
 class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -200,6 +213,10 @@ class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
     alarm_lag: int | None = None
     order: str | None = None
     weights: dict[str, int] | None = None
+    concurrency: int | None = None
+    flow_concurrency: int | None = None
+    rate: Rate | None = None
+    flow_rate: Rate | None = None
 
     def over(self, config: GroupConfig) -> GroupConfig:
         """Return `config` with the values that are set here."""
@@ -464,6 +481,8 @@ class GroupStats(msgspec.Struct, array_like=True, frozen=True):
     alarm_lag: int = 0  #: value in force, of the group or the topic; 0 = no alarm
     #: time until the group is deleted as unused (`group_idle_ms` of its topic); 0 = never
     goes_ms: int = 0
+    behind_limit: int = 0  #: of `ready`: as many records are in flight as a limit allows
+    behind_rate: int = 0  #: of `ready`: they wait for a rate
 
 
 class WorkerStats(msgspec.Struct, array_like=True, frozen=True):

@@ -7,7 +7,7 @@ import pytest
 
 from gossipq import limits
 from gossipq.errors import BadRequest
-from gossipq.values import GroupOptions, TopicOptions
+from gossipq.values import GroupOptions, Rate, TopicOptions
 from gossipq_client.values.policies import backoff_ms, group_options, topic_options
 
 
@@ -67,6 +67,22 @@ def test_everything_of_a_group() -> None:
 def test_bad_weights(weights: Any) -> None:
     with pytest.raises(BadRequest):
         group_options(weights=weights)
+
+
+def test_limits_of_a_group() -> None:
+    options = group_options(concurrency=10, flow_concurrency=0, rate="100/s burst 200", flow_rate="600/1m")
+    assert options == GroupOptions(
+        concurrency=10, flow_concurrency=0, rate=Rate(100, 1_000, 200), flow_rate=Rate(600, 60_000)
+    )
+    assert group_options(rate="none") == GroupOptions(rate=Rate())
+
+
+@pytest.mark.parametrize(
+    "rate", ["", "10", "10/", "0/s", "-1/s", "x/s", "10/s burst", "10/soon", 10, b"10/s"]
+)
+def test_bad_rates(rate: Any) -> None:
+    with pytest.raises(BadRequest):
+        group_options(rate=rate)
 
 
 def test_an_unknown_order() -> None:

@@ -242,6 +242,15 @@ def test_flows_and_priorities_that_cannot_be(wrong: dict[str, Any], error: type[
         list_options(1, now, **wrong)
 
 
+def test_a_flow_chooses_the_partition_of_a_record_without_a_key() -> None:
+    assert publish_options(now, flow="ada", id="i").chooser == b"ada"
+    assert publish_options(now, flow="ada", key="k").chooser == b"k"
+    mixed = list_options(3, now, keys=["k", None, None], ids=["1", "2", "3"], flows=["a", "b", None])
+    assert mixed.choosers == [b"k", b"b", b"3"]
+    assert list_options(2, now, flow="ada").choosers == [b"ada", b"ada"]
+    assert list_options(2, now, priority=1).choosers is None
+
+
 @pytest.mark.parametrize("wrong", [{"flows": ["a"]}, {"flows": "ab"}, {"flows": ["a", "b"], "flow": "a"}])
 def test_flows_of_a_list_are_as_many_as_its_records(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match="flows="):

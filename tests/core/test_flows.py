@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from core.harness import FakeWorker, client, single
+from core.harness import FakeWorker, client, counters, single
 from gossipq import limits
+from gossipq.core.delivery.flow_limits import part_of
 from gossipq.core.delivery.flows import FlowIndex, FlowRun, flow_hash
 from gossipq.messages import Ack, Acked, Credit, Done, Explained, Nack, RefusedMessage, SetGroup, Why
 from gossipq.operator_messages import GroupShown, ShowGroup
 from gossipq.types import FLOW_HASH, PRIORITY, PartitionKey
-from gossipq.values import GroupConfig, GroupOptions, Ref, TopicOptions
+from gossipq.values import GroupConfig, GroupOptions, Rate, Ref, TopicOptions
 from gossipq.wire.batch import id_column, id_hash
 
 ADA = client("ada")
@@ -310,3 +311,164 @@ class TestWhy:
         because, lines = self.explained(worker, partition, 2)
         assert lines[:2] == ["flow bob", "priority 4"]
         assert because
+
+
+class TestConcurrency:
+    def test_no_more_of_a_flow_are_in_flight(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_concurrency=2), records=1_000)
+        publish(worker, partition, ["ada"] * 10 + ["bob"] * 10)
+        assert sorted(offsets(worker)) == [0, 1, 10, 11]
+        ask(worker, Ack(1, [(partition, 0, 1)]))
+        worker.turn()
+        assert offsets(worker) == [2]
+
+    def test_a_retry_frees_its_slot(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_concurrency=1), records=1_000)
+        publish(worker, partition, ["ada"] * 3)
+        assert offsets(worker) == [0]
+        ask(worker, Nack(1, [(partition, 0, 1)], 60_000, True))
+        worker.turn()
+        assert offsets(worker) == [1]
+
+    def test_a_lease_that_ends_frees_its_slot(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_concurrency=1, lease_ms=1_000), 1)
+        publish(worker, partition, ["ada"] * 3)
+        assert offsets(worker) == [0]
+        worker.tick(1_001)
+        assert one_by_one(worker, 1) == [0]
+
+    def test_no_more_of_the_group_are_in_flight(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="priority", concurrency=3), records=1_000)
+        publish(worker, partition, None, [1, 2, 3, 4, 5])
+        found = offsets(worker)
+        assert found == [4, 3, 2]
+        ask(worker, Ack(1, [(partition, 2, 4)]))
+        worker.turn()
+        assert offsets(worker) == [1, 0]
+
+    def test_slots_follow_from_the_leases_that_a_new_leader_finds(self) -> None:
+        worker = FakeWorker()
+        options = GroupOptions(order="fair", flow_concurrency=2)
+        partition = consumer(worker, options, records=1_000)
+        publish(worker, partition, ["ada"] * 10)
+        assert len(offsets(worker)) == 2
+        worker.settle()
+        worker.restart()
+        worker.subscribe(client("bob"), partition, records=1_000)
+        assert offsets(worker) == []
+        worker.end_session(ADA.session)
+        worker.turn(lambda: worker.end_session(ADA.session))
+        assert len(offsets(worker)) <= 2
+        (group,) = worker.shards[1].dispatch.groups.values()
+        view = group.views[partition]
+        assert view.flow_limits is not None
+        assert sum(view.flow_limits.in_flight.values()) == view.window.in_flight <= 2
+
+    def test_it_ends_while_the_group_runs(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_concurrency=1), records=1_000)
+        publish(worker, partition, ["ada"] * 5)
+        assert offsets(worker) == [0]
+        set_group(worker, partition, GroupOptions(flow_concurrency=0))
+        worker.turn()
+        assert offsets(worker) == [1, 2, 3, 4]
+
+
+class TestRate:
+    @staticmethod
+    def counts(worker: FakeWorker, seconds: int, step_ms: int = 50) -> list[int]:
+        """Deliveries in each second."""
+        found = []
+        for _ in range(seconds):
+            for _ in range(1_000 // step_ms):
+                worker.tick(step_ms)
+            found.append(len(offsets(worker)))
+        return found
+
+    def test_a_flow_is_slowed_down_and_others_are_not(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_rate=Rate(10)), records=1_000)
+        publish(worker, partition, ["ada"] * 100)
+        assert self.counts(worker, 3) == [11, 10, 10]
+        publish(worker, partition, ["bob"])
+        assert 100 in offsets(worker)
+
+    def test_a_burst_comes_at_once(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_rate=Rate(10, 1_000, 20)), records=1_000)
+        publish(worker, partition, ["ada"] * 100)
+        assert len(offsets(worker)) == 20
+        assert self.counts(worker, 2) == [10, 10]
+
+    def test_the_group_as_a_whole(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="priority", rate=Rate(20)), records=1_000)
+        publish(worker, partition, None, [at % 10 for at in range(100)])
+        assert self.counts(worker, 3) == [22, 20, 20]
+
+    def test_no_rate_is_exceeded_after_a_takeover(self) -> None:
+        worker = FakeWorker()
+        options = GroupOptions(order="fair", flow_rate=Rate(10, 1_000, 10), rate=Rate(10, 1_000, 10))
+        partition = consumer(worker, options, records=1_000)
+        publish(worker, partition, ["ada"] * 100)
+        assert len(offsets(worker)) == 10
+        worker.settle()
+        worker.restart()
+        worker.subscribe(client("bob"), partition, records=1_000)
+        assert len(offsets(worker)) <= 1
+        assert self.counts(worker, 2) == [10, 10]
+
+    def test_ready_records_are_counted_by_what_they_wait_for(self) -> None:
+        worker = FakeWorker()
+        options = GroupOptions(order="fair", flow_rate=Rate(1), flow_concurrency=5)
+        partition = consumer(worker, options, records=1_000)
+        publish(worker, partition, ["ada"] * 10)
+        shard = worker.shards[1]
+        (row,) = counters(shard.ledger, shard.dispatch)[1]
+        assert (row.ready, row.behind_limit, row.behind_rate) == (9, 0, 9)
+        set_group(worker, partition, GroupOptions(flow_rate=Rate(), flow_concurrency=1))
+        worker.turn()
+        (row,) = counters(shard.ledger, shard.dispatch)[1]
+        assert (row.ready, row.behind_limit, row.behind_rate) == (9, 9, 0)
+
+    def test_why_names_the_limit(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_rate=Rate(1)), records=1_000)
+        publish(worker, partition, ["ada"] * 10)
+        because, _ = TestWhy.explained(worker, partition, 5)
+        assert because == "it waits for the rate of flow ada, 1 s"
+        set_group(worker, partition, GroupOptions(flow_rate=Rate(), flow_concurrency=1))
+        worker.turn()
+        because, _ = TestWhy.explained(worker, partition, 5)
+        assert because == "flow ada has 1 record in flight, as many as may be, with ada"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GroupOptions(flow_concurrency=1),
+        GroupOptions(order="priority", flow_rate=Rate(1)),
+        GroupOptions(concurrency=1),
+        GroupOptions(rate=Rate(1)),
+        GroupOptions(order="fair", rate=Rate(1, 0)),
+        GroupOptions(order="fair", rate=Rate(-1)),
+        GroupOptions(order="fair", concurrency=-1),
+    ],
+)
+def test_limits_that_are_refused(options: GroupOptions) -> None:
+    worker = FakeWorker()
+    answer = worker.subscribe(ADA, single(worker.topic()), config=options)
+    assert isinstance(answer, RefusedMessage)
+    assert answer.code == "bad_request"
+
+
+@pytest.mark.parametrize("most", [3, 4, 10, 97])
+@pytest.mark.parametrize("shards", [[1], [1, 2], [1, 1, 2], [3, 1, 2, 1, 1]])
+def test_the_parts_of_a_limit_add_up_to_it(most: int, shards: list[int]) -> None:
+    parts = [part_of(most, shard, shards) for shard in dict.fromkeys(shards)]
+    assert sum(parts) == most
+    assert min(parts) > 0

@@ -247,8 +247,7 @@ class Consumer(Party):
         fails: float = 0.0,
         window: int | None = None,
         key_runs: bool = False,
-        order: str | None = None,
-        weights: dict[str, int] | None = None,
+        **policy: Any,
     ) -> None:
         """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not
         end well. `window`: so many records of the group may be open at once. `key_runs`: it may hold several
@@ -257,9 +256,8 @@ class Consumer(Party):
         self.home_of = home or (lambda: world.admin.home(0))
         self.partition = 0
         self.group, self.routes, self.ack, self.fails = group, list(routes), ack, fails
-        self.options = GroupOptions(
-            mode=mode, lease_ms=world.lease_ms, in_flight_max=window, order=order, weights=weights
-        )
+        options = {"lease_ms": world.lease_ms, "in_flight_max": window, **policy}
+        self.options = GroupOptions(mode=mode, **options)
         self.key_runs = key_runs
         self.keys: dict[tuple[int, int, int], set[int]] = {}  # of what it was handed
         self.term = 0

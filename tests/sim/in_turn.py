@@ -1,8 +1,11 @@
-"""I19 and I20: which record of a group of order "priority" or "fair" is next.
+"""I19 to I22: which record of a group of order "priority" or "fair" is next, and what its limits allow.
 
 I19: no record is delivered while one of a higher priority waits. I20: between two records of a flow that
 waits all the time, each other flow of its priority gets no more than two visits bring it. Both are read from
-the batches, the windows and the deliveries, not from the index of the leader.
+the batches, the windows and the deliveries, not from the index of the leader, and hold without limits.
+
+I21: the slots that a leader counts for each flow are the leased records of the flow. I22: over all leaders,
+each flow gets no more than its rate allows, and two bursts.
 """
 
 from collections import Counter, defaultdict
@@ -14,6 +17,8 @@ from gossipq.core.delivery.flows import WEIGHT, weights_of
 from gossipq.core.shard import Shard
 from gossipq.types import FLOW_HASH, PRIORITY, Offset, SessionId
 
+BURSTS = 2  #: one is that of a new leader
+CLOCKS = 1.1  #: clocks of nodes may be as much faster
 VISITS = 2  #: one may have begun before the other flow had records
 Asked = tuple[int, int]  #: priority, hash of the flow
 
@@ -49,6 +54,17 @@ class InTurn:
         #: how many records each flow got since a flow that waits got its last one
         self._passed: dict[tuple[tuple[int, int, int, int], Asked], Counter[int]] = {}
 
+    @staticmethod
+    def _slots(shard: Shard, view: PartitionView) -> Iterator[str]:
+        """I21, after a turn."""
+        if view.window.slots is None or view.flow_limits is None:
+            return
+        found = Counter[int]()
+        for first, end, _ in view.window.leases():
+            found.update((asked(shard, view, offset) or (0, 0))[1] for offset in range(first, end))
+        if found != view.flow_limits.in_flight:
+            yield f"I21 flows have {dict(found)} records in flight, and count {view.flow_limits.in_flight}"
+
     def delivered(self, shard: Shard, delivery: Delivery, session: SessionId) -> None:
         member = shard.dispatch.subscriptions.get((session, delivery.subscription))
         if member is None or member.group is None or member.group.state.config.order == "arrival":
@@ -68,6 +84,9 @@ class InTurn:
                 if group.state.config.order == "arrival" or group.state.config.mode != "shared":
                     continue
                 for partition, view in group.views.items():
+                    yield from self._slots(shard, view)
+                    if view.flow_limits is not None:
+                        continue  # a record of a higher priority may wait for its limit
                     name = shard.id, shard.term, group_id, partition
                     now = self._before[name] = waiting(shard, view)
                     stayed = {
@@ -96,3 +115,29 @@ class InTurn:
                     passed.clear()
                     yield f"I20 group {name[2]}: flow {other:x} got {count} records while {flow:x} waits"
                     break
+
+
+class Paces:
+    """What each flow got, over all leaders."""
+
+    def __init__(self) -> None:
+        #: by group, partition and flow: when its bucket is full again
+        self._full: dict[tuple[str, int, int], float] = {}
+
+    def delivered(self, shard: Shard, delivery: Delivery, session: SessionId, now_ms: int) -> Iterator[str]:
+        """I22, for a delivery that leaves now."""
+        member = shard.dispatch.subscriptions.get((session, delivery.subscription))
+        if member is None or member.group is None or not member.group.state.config.flow_rate.records:
+            return
+        rate = member.group.state.config.flow_rate
+        interval_ms = rate.per_ms / (rate.records * CLOCKS)
+        for part in delivery.parts:
+            view = member.group.views.get(part.partition)
+            for offset in range(part.offset, part.end) if view is not None else ():
+                what = asked(shard, view, offset) if view is not None and not part.ranges else None
+                if what is None:
+                    continue
+                name = member.group.state.name, part.partition, what[1]
+                self._full[name] = max(self._full.get(name, 0), now_ms) + interval_ms
+                if self._full[name] - now_ms > BURSTS * rate.burst * interval_ms + 1:
+                    yield f"I22 flow {what[1]:x} of group {name[0]} is faster than its rate at {now_ms}"

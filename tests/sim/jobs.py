@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossipq.messages import CreateTopic, Publish, RefusedMessage, Subscribe, Subscribed, Topics
 from gossipq.types import ATTEMPTS, DELAY, FLOW_HASH, ID_HASH, KEY_HASH, PRIORITY, TTL, partition_key
-from gossipq.values import Start, TopicOptions
+from gossipq.values import Rate, Start, TopicOptions
 from gossipq.wire import batch as batches
 from sim.clients import PATIENCE_MS, Consumer, Party
 from sim.history import Job, JobConfirmed
@@ -34,6 +34,13 @@ FAIR = "fair"  #: flows take turns, by priority and weight
 FLOWS = ("", "ada", "bob", "cid")
 PRIORITIES = (5, 5, 5, 9, 0)
 WEIGHTS = {"ada": 3}
+LIMITS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"flow_concurrency": 2},
+    {"flow_rate": Rate(10, 1_000, 3)},
+    {"concurrency": 3, "flow_concurrency": 2, "flow_rate": Rate(20, 1_000, 3)},
+)
 
 
 class JobPublisher(Party):
@@ -171,6 +178,9 @@ def job_parties(world: "World") -> list[Party]:
     publisher = JobPublisher(world)
     mode, window = publisher.dice.choice(MODES), publisher.dice.choice(WINDOWS)
     world.history.mode = mode
+    flows: dict[str, Any] = {}
+    if mode == FAIR:
+        flows = {"order": FAIR, "weights": WEIGHTS} | publisher.dice.choice(LIMITS)
     consumers: list[Party] = [Absent(world, lambda: publisher.home)]
     for number, routes in enumerate((["eu.*"] if mode == "routes" else [], []), 1):
         consumers.append(
@@ -185,8 +195,7 @@ def job_parties(world: "World") -> list[Party]:
                 fails=0.3,
                 window=window,
                 key_runs=f"k{number}" in RUNNERS,
-                order=FAIR if mode == FAIR else None,
-                weights=WEIGHTS if mode == FAIR else None,
+                **flows,
             )
         )
     return [publisher, *consumers]

@@ -467,6 +467,8 @@ class Node:
                 world.broken(text)
             consumer = delivery.origin[0].decode()
             self.in_turn.delivered(shard, delivery, session_of(consumer))
+            for text in world.paces.delivered(shard, delivery, session_of(consumer), world.now):
+                world.broken(text)
             # a rival may take records of its other subscriptions by EXTEND, beyond its bound
             if isinstance(world.parties[consumer], Consumer | Drainer):
                 for text in self.shares.delivered(shard, delivery, session_of(consumer), world.now):

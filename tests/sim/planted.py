@@ -20,6 +20,7 @@ from gossipq.core.delivery.attempts import Attempts, Budget
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.expiry import Expiry
+from gossipq.core.delivery.flow_limits import FlowLimits
 from gossipq.core.delivery.flows import FlowIndex, FlowRun, Level
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import DONE, KeyOrder
@@ -954,11 +955,11 @@ def high_priorities_starve(patch: pytest.MonkeyPatch) -> None:
     """The lowest priority comes first."""
     head = FlowIndex.head
 
-    def lowest(index: FlowIndex) -> Any:
+    def lowest(index: FlowIndex, now_ms: int = 0) -> Any:
         kept = index.levels
         low = next((at for at, level in enumerate(kept) if level.turns), 0)
         index.levels = [level if at == low else Level() for at, level in enumerate(kept)]
-        found = head(index)
+        found = head(index, now_ms)
         index.levels = kept
         return found
 
@@ -992,6 +993,29 @@ def turns_never_end(patch: pytest.MonkeyPatch) -> None:
         drop(index, run, end, 0)
 
     patch.setattr(FlowIndex, "drop", stays)
+
+
+def slots_leak_at_a_takeover(patch: pytest.MonkeyPatch) -> None:
+    """A new leader does not count the records that consumers hold."""
+    reopen = Dispatch._reopen
+
+    def forgets(dispatch: Dispatch, view: PartitionView, boot_ms: int, timer_ms: int) -> Any:
+        slots, view.window.slots = view.window.slots, None
+        found = reopen(dispatch, view, boot_ms, timer_ms)
+        view.window.slots = slots
+        return found
+
+    patch.setattr(Dispatch, "_reopen", forgets)
+
+
+def leases_outlive_leaders(patch: pytest.MonkeyPatch) -> None:
+    """Leases are long, and each group limits the records of a flow in flight."""
+    patch.setattr(jobs, "LIMITS", ({"flow_concurrency": 2, "lease_ms": 30_000},))
+
+
+def rates_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A delivery takes nothing out of the bucket of its flow."""
+    patch.setattr(FlowLimits, "delivered", lambda limits_, flow, count, now_ms: None)
 
 
 PLANTED: dict[str, Planted] = {
@@ -1071,5 +1095,7 @@ PLANTED: dict[str, Planted] = {
         Planted(high_priorities_starve, "I19", modes=("fair",)),
         Planted(deficits_are_kept, "I20", modes=("fair",)),
         Planted(turns_never_end, "I20", modes=("fair",)),
+        Planted(slots_leak_at_a_takeover, "I21", under=leases_outlive_leaders, modes=("fair",)),
+        Planted(rates_are_not_counted, "I22", modes=("fair",)),
     )
 }

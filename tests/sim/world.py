@@ -27,6 +27,7 @@ from sim.clients import SHARDED, Admin, Consumer, Drainer, Mover, Operator, Part
 from sim.cluster import WITNESS, Chief, Clone, Doorman
 from sim.faults import Faults
 from sim.history import History
+from sim.in_turn import Paces
 from sim.jobs import job_parties
 from sim.names import NAMES_SHARE, name_parties
 from sim.node import WALL_MS, Node
@@ -128,6 +129,7 @@ class World:
         self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self.count = 0
         self.history = History()
+        self.paces = Paces()
         self.history.wall_ms = WALL_MS
         self.nodes: dict[str, Node] = {}
         self.parties: dict[str, Party] = {}

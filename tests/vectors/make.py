@@ -279,8 +279,9 @@ def samples() -> list[messages.Message]:
     )
     topic = v.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
     virtual = v.TopicInfo(9, "all-orders", 2, v.TopicConfig(virtual=["orders", "audit"]), [])
+    flows = 100, 5, v.Rate(100, 1_000, 200), v.Rate(10, 1_000)
     group = v.GroupOptions(
-        "key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000, "fair", {"ada": 3}
+        "key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000, "fair", {"ada": 3}, *flows
     )
     options = v.TopicOptions(
         4,

@@ -14,6 +14,7 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch, acks_of
+from gossipq.core.delivery.flow_limits import check_limits
 from gossipq.core.delivery.flows import check_order
 from gossipq.core.delivery.holdings import EXPIRED, Waiter
 from gossipq.core.delivery.outbox import Outbox
@@ -45,6 +46,7 @@ __all__ = [
     "acks_of",
     "alarm_lag",
     "apart",
+    "check_limits",
     "check_order",
     "check_patterns",
     "check_policy",

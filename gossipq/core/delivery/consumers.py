@@ -8,7 +8,8 @@ from itertools import islice, takewhile
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery.flows import ARRIVAL, FlowIndex
+from gossipq.core.delivery.flow_limits import FlowLimits, GroupLimits
+from gossipq.core.delivery.flows import ARRIVAL, FlowIndex, OrderPolicy, order_of
 from gossipq.core.delivery.keys import ONE_OF_EACH, UNBOUNDED, KeyRuns, Keys
 from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.routes import matcher
@@ -172,10 +173,12 @@ class PartitionView:
         "delivered",
         "draining",
         "due_ms",
+        "flow_limits",
         "flows",
         "group",
         "inherited",
         "keys",
+        "ordered_by",
         "partition",
         "since",
         "spans",
@@ -199,16 +202,20 @@ class PartitionView:
         self.since = (0, 0)  #: (due, offset) from which exception rows are not read back yet
         self.due_ms: int | None = None  #: when some rows may be due; timer time
         self.flows: FlowIndex | None = None  #: in a group of order "priority" or "fair"
-        self.index_flows()
+        self.flow_limits: FlowLimits | None = None
+        self.ordered_by: OrderPolicy | None = None  #: the part of the policy that decides what is next
 
     def index_flows(self) -> None:
         """Begin or end the index of flows, as the order of the group says."""
         window, config, first = self.window, self.group.state.config, self.cursor.state.cursor
+        self.flows = self.flow_limits = window.came = window.slots = None
+        self.ordered_by = order_of(config)
         if config.order == ARRIVAL:
-            self.flows = window.came = None
             return
         self.flows = FlowIndex(first, config)
         window.came = [(low, high) for low, high, _ in window.ready.overlap(0, first)]
+        if config.flow_concurrency or config.flow_rate.records:
+            self.flows.bounds = self.flow_limits = FlowLimits(config)
 
     @property
     def window_end(self) -> Offset:
@@ -222,13 +229,22 @@ class PartitionView:
         """True if no more records may be in flight. Without an index of flows the window bounds them."""
         return self.flows is not None and self.window.in_flight >= self.group.state.config.in_flight_max
 
+    @property
+    def is_limited(self) -> bool:
+        """True if a limit keeps all records back that could be delivered."""
+        if self.flows is None:
+            return False
+        limits_ = self.group.limits
+        group_waits = limits_ is not None and limits_.allowed(self.group.in_flight, self.group.boot_ms) <= 0
+        return group_waits or (bool(self.flows.held) and not any(level.turns for level in self.flows.levels))
+
     def offers(self, ledger: Ledger, timer_ms: int) -> bool:
         """True if a consumer with credit may get records of this view. Rows on disk that are due
         count, since they are read back when there is credit.
         """
         window = self.window
         end = min(ledger.partitions[self.partition].next, self.window_end)  # `next` is new, if there is one
-        if self.is_full:
+        if self.is_full or self.is_limited:
             return False
         here = window.ready.starts or self.draining or window.lanes.opened
         due = self.due_ms is not None and self.due_ms <= timer_ms
@@ -246,7 +262,18 @@ class Group:
     so that a turn costs nothing for the others.
     """
 
-    __slots__ = ("ahead", "id", "lenders", "members", "state", "unended", "unready", "views")
+    __slots__ = (
+        "ahead",
+        "boot_ms",
+        "id",
+        "lenders",
+        "limits",
+        "members",
+        "state",
+        "unended",
+        "unready",
+        "views",
+    )
 
     def __init__(self, state: GroupState) -> None:
         self.id, self.state = state.id, state
@@ -259,6 +286,13 @@ class Group:
         self.unended: Members = OrderedDict()
         self.ahead: Members = OrderedDict()  #: members that may hold several records of a key
         self.views: dict[PartitionKey, PartitionView] = {}
+        self.limits: GroupLimits | None = None
+        self.boot_ms = 0  #: when it was served last, if it has limits
+
+    @property
+    def in_flight(self) -> int:
+        """Count its records in flight, in all partitions of the shard."""
+        return sum([view.window.in_flight for view in self.views.values()])
 
     def served_members(self) -> list["Subscription"]:
         """The members that may be served: only the first of an exclusive group, and none while it

@@ -29,8 +29,9 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.expiry import Expiry
-from gossipq.core.delivery.flow_feed import FlowFeed
-from gossipq.core.delivery.flows import ARRIVAL
+from gossipq.core.delivery.flow_feed import FlowFeed, FlowSlots
+from gossipq.core.delivery.flow_limits import GroupLimits
+from gossipq.core.delivery.flows import order_of
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import KeyOrder
 from gossipq.core.delivery.keys import Keys
@@ -155,8 +156,17 @@ class Dispatch:
         for partition, cursors in self._ledger.cursors.items():
             for group_id in cursors:
                 sessions |= self._reopen(self._view(group_id, partition), boot_ms, timer_ms)
+                self._empty_buckets(self._view(group_id, partition))
         self.holdings.logged()
         return sessions
+
+    def _empty_buckets(self, view: PartitionView) -> None:
+        """An earlier leader may have used what the rates allow by now."""
+        limits_, flow_limits = view.group.limits, view.flow_limits
+        if limits_ is not None and limits_.pace is not None:
+            limits_.full_ms = self.turn.boot_ms + limits_.pace.burst_ms
+        if flow_limits is not None and flow_limits.pace is not None:
+            flow_limits.begin_ms = self.turn.boot_ms + flow_limits.pace.burst_ms
 
     def _reopen(self, view: PartitionView, boot_ms: int, timer_ms: int) -> set[SessionId]:
         cursor, sessions = view.cursor, set()
@@ -201,8 +211,20 @@ class Dispatch:
         if view is None:
             cursor = self._ledger.cursors[partition][group_id]
             view = group.views[partition] = PartitionView(group, partition, cursor)
+            self._index_flows(view)
             self._views.setdefault(partition, {})[group_id] = view
         return view
+
+    def _index_flows(self, view: PartitionView) -> None:
+        """Begin or end the index of flows of a view, and the limits, as the policy of its group says."""
+        group = view.group
+        config = group.state.config
+        view.index_flows()
+        if view.flow_limits is not None and config.flow_concurrency:
+            view.window.slots = FlowSlots(self.selector.flow_feed, view, view.flow_limits)
+        if group.limits is None and (config.concurrency or config.rate.records):
+            topic = self._ledger.topics[group.state.topic_id]
+            group.limits = GroupLimits(config, self._ledger.shard, topic.shards)
 
     def joins(self, name: tuple[SessionId, int], index: Index, payers: tuple[Payer, ...] = ()) -> None:
         """Adds a subscription, charged to `payers`, that begins when that entry is stored.
@@ -542,8 +564,9 @@ class Dispatch:
             for view in self.groups[group.id].views.values():
                 if (view.keys is not None) != (group.config.mode == KEY_ORDERED):
                     self._remode(view)
-                if view.flows is not None or group.config.order != ARRIVAL:
-                    view.index_flows()
+                if view.ordered_by != order_of(group.config):
+                    view.group.limits = None
+                    self._index_flows(view)
 
     def _remode(self, view: PartitionView) -> None:
         """Begins or ends key order. The group had no consumer at the request, but one that came
@@ -614,6 +637,7 @@ class Dispatch:
         """
         again_ms = self.readback.retry_deadlines.next()
         times_ms = [self.holdings.next_deadline(), self._uneven.next(), self.selector.busy_keys.next()]
+        times_ms.append(self.selector.limited.next())
         times_ms += [again_ms - ahead_ms] if again_ms is not None else []
         return min([each for each in times_ms if each is not None], default=None)
 
@@ -623,6 +647,7 @@ class Dispatch:
         for view in self.readback.retry_deadlines.expire(timer_ms):
             self.turn.dirty.add(view.group.id)
         self.turn.dirty.update(self.selector.busy_keys.expire(boot_ms))
+        self.turn.dirty.update(self.selector.limited.expire(boot_ms))
         for group_id in self._uneven.expire(boot_ms):
             self._even_out(group_id)
         if self.expiry.is_behind:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby, repeat
 
 from gossipq.core.delivery.consumers import PartitionView, place_of
+from gossipq.core.delivery.flow_limits import FlowLimits
 from gossipq.core.delivery.flows import FlowIndex
 from gossipq.core.ledger import Ledger
 from gossipq.limits import PRIORITY
@@ -49,12 +50,13 @@ class FlowFeed:
         found: list[Run] = []
         for first, end in some:
             for low, high, _ in view.window.ready.overlap(first, min(end, flows.next)):
-                found += self._runs_back(view, flows, low, high)
+                found += self.runs_of(view, flows, low, high)
         for run in reversed(found):
             flows.put_first(*run)
         return not came
 
-    def _runs_back(self, view: PartitionView, flows: FlowIndex, first: Offset, end: Offset) -> Iterator[Run]:
+    def runs_of(self, view: PartitionView, flows: FlowIndex, first: Offset, end: Offset) -> Iterator[Run]:
+        """Yield the records [first, end) as runs of one flow each."""
         while first < end:
             place = place_of(self._ledger, view.cursor, view.partition, first)
             if place is None:
@@ -83,3 +85,25 @@ class FlowFeed:
             stop = first + sum(1 for _ in same)
             yield priority, flow, first, stop
             first = stop
+
+
+class FlowSlots:
+    """Counts the leased records of a view towards the limits of their flows."""
+
+    __slots__ = ("_feed", "_limits", "_view")
+
+    def __init__(self, feed: FlowFeed, view: PartitionView, limits: FlowLimits) -> None:
+        """Count the records that are leased by now."""
+        self._feed, self._view, self._limits = feed, view, limits
+        self.take([(first, end) for first, end, _ in view.window.leases()])
+
+    def take(self, ranges: list[tuple[Offset, Offset]]) -> None:
+        assert self._view.flows is not None, "limits of flows need their index"
+        for first, end in ranges:
+            for _, flow, low, high in self._feed.runs_of(self._view, self._view.flows, first, end):
+                self._limits.take(low, high, flow)
+
+    def free(self, ranges: list[tuple[Offset, Offset]]) -> None:
+        assert self._view.flows is not None, "limits of flows need their index"
+        for flow in self._limits.free(ranges):
+            self._view.flows.release(flow)

@@ -14,13 +14,14 @@ from array import array
 from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import NamedTuple
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
 
 from gossipq.core.delivery.policy import within
 from gossipq.errors import BadRequest
 from gossipq.limits import FLOW_BYTES_MAX, FLOW_WEIGHT_MAX, FLOW_WEIGHTS_MAX, PRIORITY_MAX
 from gossipq.types import Offset
-from gossipq.values import GroupConfig
+from gossipq.values import GroupConfig, Rate
 
 ARRIVAL, BY_PRIORITY, FAIR = "arrival", "priority", "fair"
 ORDERS = (ARRIVAL, BY_PRIORITY, FAIR)
@@ -53,6 +54,30 @@ def check_order(config: GroupConfig) -> None:
         within(f"the weight of flow {flow!r}", weight, 1, FLOW_WEIGHT_MAX)
 
 
+class OrderPolicy(NamedTuple):
+    """The part of a group's policy that decides which record is next."""
+
+    order: str
+    weights: dict[str, int]
+    concurrency: int
+    flow_concurrency: int
+    rate: Rate
+    flow_rate: Rate
+
+
+def order_of(config: GroupConfig) -> OrderPolicy:
+    """Return the part of a policy that decides which record is next."""
+    return OrderPolicy(*(getattr(config, name) for name in OrderPolicy._fields))
+
+
+class Bounds(Protocol):
+    """The limits of flows. `allowed`: records of a flow that may be delivered now."""
+
+    def allowed(self, flow: int, now_ms: int) -> int: ...
+    def is_full(self, flow: int) -> bool: ...
+    def next_ms(self, flow: int) -> float: ...
+
+
 class FlowRun(NamedTuple):
     """Records [first, end) of one flow that may be next."""
 
@@ -65,13 +90,14 @@ class FlowRun(NamedTuple):
 class Level:
     """The flows of one priority. A flow has a slot while it has records."""
 
-    __slots__ = ("deficits", "flows", "heads", "slots", "spare", "tails", "turns")
+    __slots__ = ("deficits", "flows", "heads", "sizes", "slots", "spare", "tails", "turns")
 
     def __init__(self) -> None:
         self.slots: dict[int, int] = {}  #: by hash of the flow
         self.flows = array("Q")  #: by slot, as the next ones
         self.heads, self.tails = array("i"), array("i")  #: first and last entry of its queue
         self.deficits = array("i")  #: records that it may have before the next flow
+        self.sizes = array("i")  #: records in its queue
         self.spare: list[int] = []  #: slots without a flow
         self.turns: deque[int] = deque()  #: slots in the order of their visits
 
@@ -86,6 +112,7 @@ class Level:
             self.heads.append(NONE)
             self.tails.append(NONE)
             self.deficits.append(0)
+            self.sizes.append(0)
         self.slots[flow] = slot
         self.turns.append(slot)
         return slot
@@ -102,10 +129,13 @@ class Level:
 class FlowIndex:
     """The records of a view that wait for a consumer, by priority and flow.
 
-    A flow takes about 150 bytes, and a run of its records 16.
+    A flow takes about 160 bytes, and a run of its records 16.
     """
 
-    __slots__ = ("_counts", "_firsts", "_nexts", "_spare", "by_flow", "levels", "next", "run", "weights")
+    __slots__ = (
+        "_counts", "_firsts", "_nexts", "_spare", "bounds", "by_flow", "held", "later", "levels", "next",
+        "run", "weights",
+    )  # fmt: skip
 
     def __init__(self, first: Offset, config: GroupConfig) -> None:
         """`first`: no record from here on is in the index yet."""
@@ -113,6 +143,10 @@ class FlowIndex:
         self.by_flow = config.order == FAIR  #: otherwise all records are of one flow
         self.weights = weights_of(config)
         self.run = FlowRun(0, 0, 0, 0)  #: the last `head`
+        self.bounds: Bounds | None = None  #: limits of its flows
+        #: flows whose turn does not come because of a limit, with their priorities
+        self.held: dict[int, list[int]] = {}
+        self.later: list[tuple[float, int]] = []  #: when the rate lets a flow through: a heap
         self.levels = [Level() for _ in range(PRIORITY_MAX + 1)]
         # entries of all queues: a run of records each, and the entry behind it
         self._firsts, self._counts, self._nexts = array("q"), array("i"), array("i")
@@ -138,7 +172,9 @@ class FlowIndex:
         if slot is None:
             slot = level.open(flow)
             level.heads[slot] = level.tails[slot] = self._entry(first, end - first, NONE)
+            level.sizes[slot] = end - first
             return
+        level.sizes[slot] += end - first
         tail = level.tails[slot]
         if self._firsts[tail] + self._counts[tail] == first:
             self._counts[tail] += end - first
@@ -153,19 +189,25 @@ class FlowIndex:
             self.append(priority, flow, first, end)
         else:
             level.heads[slot] = self._entry(first, end - first, level.heads[slot])
+            level.sizes[slot] += end - first
 
     # --- choosing -------------------------------------------------------------------------------------------
 
-    def head(self) -> FlowRun | None:
+    def head(self, now_ms: int = 0) -> FlowRun | None:
         """Return the records that are next, as many as their flow may have now."""
+        while self.later and self.later[0][0] <= now_ms:
+            self.release(heappop(self.later)[1])
         for priority in range(PRIORITY_MAX, -1, -1):
             level = self.levels[priority]
+            most = self._most(level, priority, now_ms) if self.bounds is not None else None
             if not level.turns:
                 continue
             slot = level.turns[0]
             flow = level.flows[slot]
             entry = level.heads[slot]
             first, count = self._firsts[entry], self._counts[entry]
+            if most is not None:
+                count = min(count, most)
             if len(level.turns) > 1:
                 if level.deficits[slot] <= 0:
                     level.deficits[slot] += self.weights.get(flow, WEIGHT)
@@ -173,6 +215,39 @@ class FlowIndex:
             self.run = FlowRun(priority, flow, first, first + count)
             return self.run
         return None
+
+    def _most(self, level: Level, priority: int, now_ms: int) -> int:
+        """Let flows wait that are behind a limit, until the turn is that of another one. Returns how many
+        records the limits allow it.
+        """
+        bounds = self.bounds
+        assert bounds is not None, "only flows with limits wait for them"
+        while level.turns:
+            flow = level.flows[level.turns[0]]
+            most = bounds.allowed(flow, now_ms)
+            if most > 0:
+                return most
+            level.turns.popleft()
+            self.held.setdefault(flow, []).append(priority)
+            if not bounds.is_full(flow):
+                heappush(self.later, (bounds.next_ms(flow), flow))
+        return 0
+
+    def waiting(self) -> tuple[int, int]:
+        """Count the records that wait because of a limit: of records in flight, and of a rate."""
+        counts = [0, 0]
+        for flow, priorities in self.held.items():
+            for priority in priorities:
+                level = self.levels[priority]
+                by_rate = self.bounds is not None and not self.bounds.is_full(flow)
+                counts[by_rate] += level.sizes[level.slots[flow]]
+        return counts[0], counts[1]
+
+    def release(self, flow: int) -> None:
+        """Let a flow take its turns again, the next one after all others."""
+        for priority in self.held.pop(flow, ()):
+            level = self.levels[priority]
+            level.turns.append(level.slots[flow])
 
     def before(self, priority: int, flow: int) -> tuple[int, int]:
         """Return the highest priority with records, and how many other flows of `priority` have records."""
@@ -188,6 +263,7 @@ class FlowIndex:
         count = end - run.first
         self._firsts[entry] += count
         self._counts[entry] -= count
+        level.sizes[slot] -= count
         if not self._counts[entry]:
             level.heads[slot] = self._nexts[entry]
             self._nexts[entry] = self._spare

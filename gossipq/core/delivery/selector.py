@@ -7,6 +7,7 @@ again when that changes. An expired record becomes a dead letter.
 
 from bisect import bisect_right
 from itertools import accumulate, takewhile
+from math import ceil
 from typing import NamedTuple
 
 from gossipq.core.delivery import tries
@@ -34,6 +35,7 @@ from gossipq.types import KEY_HASH, LEASE, TTL, Offset
 PARK_ROWS = 2_048  #: rows in one PARK entry
 #: how long new records of busy keys wait for their keys before later records are looked at
 BUSY_KEYS_MS = 10
+LANE_RANGES = 64  #: of a route, that become ready together in a group whose flows have limits
 LOOKS_PAST = 256  #: runs of such records that are passed over then
 
 
@@ -76,6 +78,8 @@ class Selector:
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         #: groups to look at for records of other keys; boot time
         self.busy_keys: Deadlines[int] = Deadlines()
+        #: groups whose records wait for a rate; boot time
+        self.limited: Deadlines[int] = Deadlines()
         self._looks_past = 0
         self.held_back = False  #: the last member that got nothing waits for its keys
 
@@ -138,9 +142,7 @@ class Selector:
                     continue
             handed = self._hand(view, member, first, end, tried, place)
             if view.flows is not None:
-                if state != WAITING:
-                    count = handed.parts[0].count
-                    view.flows.drop(view.flows.run, first + count, count)
+                self._count_choice(view, view.flows, handed.parts[0], state)
                 return handed
             if state == NEW and sharers == 1:
                 self.extend_with_slices(view, member, handed, place, candidate.end)
@@ -177,21 +179,50 @@ class Selector:
         first.
         """
         window = view.window
-        room = view.group.state.config.in_flight_max - window.in_flight
+        room = self._room(view)
         if room <= 0:
             return None
         lane = member.lane_in(view)
-        if lane is not None:
+        if lane is not None and flows.bounds is None:
             ranges = window.lanes[lane]
-            return Candidate(WAITING, ranges.starts[0], ranges.ends[0], ranges.values[0])
-        while (run := flows.head()) is not None:
+            end = min(ranges.ends[0], ranges.starts[0] + room)
+            return Candidate(WAITING, ranges.starts[0], end, ranges.values[0])
+        if lane is not None:  # its records are subject to limits, as all others
+            window.open_lane(lane, LANE_RANGES)
+            self.flow_feed.feed(view, flows)
+        while (run := flows.head(self.turn.boot_ms)) is not None:
             found = window.first_free(run.first, run.end)
             if found is None or found[1] > run.first:
                 flows.drop(run, run.end if found is None else found[1])
                 continue
             state, first, end, tried = found
             return Candidate(state, first, min(end, first + room), tried)
+        if flows.later:
+            self.limited.set(view.group.id, ceil(flows.later[0][0]))
         return None
+
+    def _room(self, view: PartitionView) -> int:
+        """How many records the limits of a group allow."""
+        group = view.group
+        room = group.state.config.in_flight_max - view.window.in_flight
+        if group.limits is None:
+            return room
+        group.boot_ms = now_ms = self.turn.boot_ms
+        allowed = group.limits.allowed(group.in_flight, now_ms)
+        if allowed <= 0 and (next_ms := group.limits.next_ms) is not None and next_ms > now_ms:
+            self.limited.set(group.id, ceil(next_ms))
+        return min(room, allowed)
+
+    def _count_choice(self, view: PartitionView, flows: FlowIndex, part: Part, state: str) -> None:
+        """Count delivered records towards the turn of their flow, and towards limits."""
+        if view.group.limits is not None:
+            view.group.limits.delivered(part.count, self.turn.boot_ms)
+        if state == WAITING:
+            return  # it waited for its route, and was not in the index
+        flow = flows.run.flow
+        flows.drop(flows.run, part.offset + part.count, part.count)
+        if view.flow_limits is not None:
+            view.flow_limits.delivered(flow, part.count, self.turn.boot_ms)
 
     def _skip_voids(self, view: PartitionView, candidate: Candidate) -> tuple[Offset, Offset] | None:
         """The part of a candidate before the next void; None: all of it."""

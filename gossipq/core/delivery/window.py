@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 import msgspec
 
@@ -60,6 +60,13 @@ class NoSuchMove(Exception):
     """A record would move from one state to another, and MOVES does not have that. This is a fault
     of the program.
     """
+
+
+class Slots(Protocol):
+    """Counts leased records towards the limits of their flows."""
+
+    def take(self, ranges: "Ranges") -> None: ...
+    def free(self, ranges: "Ranges") -> None: ...
 
 
 class Lease:
@@ -214,7 +221,7 @@ class Window:
     wait for.
     """
 
-    __slots__ = ("_states", "ahead", "came", "has_moved", "in_flight", "lanes", "next", "ready")
+    __slots__ = ("_states", "ahead", "came", "has_moved", "in_flight", "lanes", "next", "ready", "slots")
 
     def __init__(self, first: Offset) -> None:
         self.next = first  #: the first new record
@@ -226,6 +233,7 @@ class Window:
         self.has_moved = False  #: some records have been moving
         #: ranges that became ready, for an index of flows; None if there is none
         self.came: Ranges | None = None
+        self.slots: Slots | None = None  #: counts the leased records of each flow
 
     # --- questions ------------------------------------------------------------------------------------------
 
@@ -308,6 +316,8 @@ class Window:
             return
         if isinstance(to, Lease):
             self.in_flight += end - first
+            if self.slots is not None:
+                self.slots.take([(first, end)])
         elif isinstance(to, ReadyRecords):
             self.ready.set(first, end, to.tries)
             if self.came is not None:
@@ -373,6 +383,8 @@ class Window:
                 self._take_off(state, parts)
         if isinstance(to, Lease):
             self.in_flight += sum([high - low for low, high in ranges])
+            if self.slots is not None:
+                self.slots.take(ranges)
         else:
             self.ready.set_all(ranges, to.tries)
             if self.came is not None:
@@ -382,6 +394,8 @@ class Window:
         """Take records that were in a state off the indexes."""
         if isinstance(state, Lease):
             self.in_flight -= sum([end - first for first, end in parts])
+            if self.slots is not None:
+                self.slots.free(parts)
         elif isinstance(state, WaitingRecords):
             for first, end in parts:
                 self.lanes.leave(state.lane, first, end)
@@ -400,6 +414,8 @@ class Window:
                 _refuse(NEW, LEASED)
             states.ends[-1] = self.next = end
             self.in_flight += end - first
+            if self.slots is not None:
+                self.slots.take([(first, end)])
             return
         self.move(first, end, lease)
         at = bisect_left(states.starts, first)
@@ -431,6 +447,8 @@ class Window:
             assert isinstance(lease, Lease), "only these fit"
             count = sum([end - first for first, end in parts])
             self.in_flight -= count
+            if self.slots is not None:
+                self.slots.free(parts)
             taken.append((lease, parts, count))
         if to is not None:
             self.has_moved = True

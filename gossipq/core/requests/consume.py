@@ -14,6 +14,7 @@ from gossipq.core.delivery import (
     Policy,
     Subscription,
     Waiter,
+    check_limits,
     check_order,
     check_patterns,
     check_policy,
@@ -522,4 +523,5 @@ def check_group(config: GroupConfig) -> None:
     within("parked_max", config.parked_max, 0, PARKED_HARD_MAX)
     within("alarm_lag", config.alarm_lag, 0, ALARM_LAG_MAX)
     check_order(config)
+    check_limits(config)
     check_policy(config)

@@ -151,7 +151,24 @@ def _row(
         cursor.unaccounted(),
         alarm_lag(named.config, topic.config),
         goes_ms,
+        *(
+            _behind_limits(view, end - state.cursor - cursor.passed.total())
+            if view and view.flows
+            else (0, 0)
+        ),
     )
+
+
+def _behind_limits(view: PartitionView, left: int) -> tuple[int, int]:
+    """Records of a view that wait because of a limit: of records in flight, and of a rate. `left` are not
+    done.
+    """
+    flows, limits, group = view.flows, view.group.limits, view.group
+    assert flows is not None, "only groups with an index have limits"
+    if limits is not None and limits.allowed(group.in_flight, group.boot_ms) <= 0:
+        ready = max(0, left - view.window.in_flight)
+        return (ready, 0) if group.in_flight >= limits.most else (0, ready)
+    return flows.waiting()
 
 
 def _lanes(view: PartitionView, cursor: Cursor) -> tuple[int, int, int]:

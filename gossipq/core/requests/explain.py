@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import merge
 from itertools import chain, groupby
+from math import ceil
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -328,6 +329,30 @@ class ExplainRequests:
             return f"{whose} of priority {priority} takes turns with {many(others, 'other flow')}"
         return f"{says(life.OPEN)}; its priority is {priority}"
 
+    def _limit_of(self, view: PartitionView, offset: Offset) -> str:
+        """Which limit keeps a record back that could be delivered; "" if none does."""
+        group, flows, bounds = view.group, view.flows, view.flow_limits
+        now_ms, config = self._dispatch.turn.boot_ms, group.state.config
+        if group.limits is not None and group.limits.allowed(group.in_flight, now_ms) <= 0:
+            if group.in_flight >= group.limits.most:
+                count = many(group.in_flight, "record")
+                return f"the group has {count} in flight, as many as may be, with {_holders(view)}"
+            left_ms = ceil((group.limits.next_ms or now_ms) - now_ms)
+            return f"it waits for the rate of the group, {span(max(1, left_ms))}"
+        place = place_of(self._ledger, view.cursor, view.partition, offset)
+        if flows is None or bounds is None or place is None:
+            return ""
+        hashes = self._ledger.opened.column(place.entry, FLOW_HASH) if place.columns & FLOW_HASH else None
+        flow = hashes[place.record] if hashes is not None else 0
+        if flow not in flows.held:
+            return ""
+        name = self._ledger.opened.flow(place.entry, place.record).decode("utf-8", "replace")
+        whose = f"flow {name}" if name else "the flow without a name"
+        if bounds.is_full(flow):
+            count = many(config.flow_concurrency, "record")
+            return f"{whose} has {count} in flight, as many as may be, with {_holders(view)}"
+        return f"it waits for the rate of {whose}, {span(max(1, ceil(bounds.next_ms(flow) - now_ms)))}"
+
     def _left_ms(self, named: Named, view: PartitionView) -> int | None:
         """Time until a record of a group expires; negative if it has expired. None: it does not
         expire, or the group has finished it.
@@ -497,8 +522,11 @@ class ExplainRequests:
                 f"is {cursor.state.cursor}"
             )
             return "window full", because, wider
-        because = self._turn_of(view, offset) if view and view.flows else says(life.OPEN)
-        return "moving", because, step("moving")
+        if view is None or view.flows is None:
+            return "moving", says(life.OPEN), step("moving")
+        if because := self._limit_of(view, offset):
+            return "limited", because, step("limited")
+        return "moving", self._turn_of(view, offset), step("moving")
 
     def _acked(self, name: str, named: Named, group_id: int) -> Standing:
         state = self._ledger.partitions[named.partition]

@@ -18,7 +18,7 @@ from gossipq.messages import Done, SetGroup
 from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, ShowGroup, Sought
 from gossipq.texts import many
 from gossipq.types import PartitionKey, partition_of, topic_id_of
-from gossipq.values import Message, SoughtRow, Start
+from gossipq.values import Message, Rate, SoughtRow, Start
 
 Propose = Callable[[Request, int, bytes, Message], None]
 
@@ -226,5 +226,17 @@ class OperateRequests:
             ("alarm_lag", str(lag), "none" if not lag else "topic" if config.alarm_lag is None else "group"),
             ("order", config.order, "group"),
             ("weights", ", ".join(f"{flow}={weight}" for flow, weight in config.weights.items()), "group"),
+            *((name, str(getattr(config, name)), "group") for name in ("concurrency", "flow_concurrency")),
+            *((name, rate_text(getattr(config, name)), "group") for name in ("rate", "flow_rate")),
             ("group_idle_ms", str(topic.group_idle_ms), "topic" if topic.group_idle_ms else "none"),
         ]
+
+
+def rate_text(rate: Rate) -> str:
+    """Return a rate as users write it; "none" without a limit."""
+    if not rate.records:
+        return "none"
+    units = {1_000: "s", 60_000: "m", 3_600_000: "h"}
+    return f"{rate.records}/{units.get(rate.per_ms, f'{rate.per_ms}ms')}" + (
+        f" burst {rate.burst}" if rate.burst else ""
+    )

@@ -318,6 +318,10 @@ class GroupPolicy(Shape, kw_only=True):
     alarm_lag: Whole | None = None
     order: Order | None = None
     weights: dict[str, Annotated[int, Meta(ge=1, le=limits.FLOW_WEIGHT_MAX)]] | None = None
+    concurrency: Whole | None = None
+    flow_concurrency: Whole | None = None
+    rate: str | None = None
+    flow_rate: str | None = None
 
 
 class Seek(Shape, kw_only=True):

@@ -1,5 +1,6 @@
 """Policies of topics and groups, from user input to request options."""
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Literal, TypedDict, get_args
@@ -7,7 +8,7 @@ from typing import Literal, TypedDict, get_args
 from gossipq import limits
 from gossipq.errors import BadRequest, TopicExists
 from gossipq.texts import many
-from gossipq.values import GroupOptions, TopicInfo, TopicOptions
+from gossipq.values import GroupOptions, Rate, TopicInfo, TopicOptions
 from gossipq_client.values import inputs
 
 Mode = Literal["shared", "exclusive", "key_ordered"]
@@ -78,6 +79,10 @@ class GroupPolicy(TypedDict, total=False):
     order: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of each flow in
         turn, the higher priority first)
     weights: records that a flow gets in its turn, by the name of the flow; others get 1
+    concurrency: records of the group that may be in flight, over all partitions; 0 = no limit
+    flow_concurrency: records of each flow that may be in flight; 0 = no limit
+    rate: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no limit
+    flow_rate: the same for each flow
     """
 
     mode: Mode | None
@@ -90,6 +95,10 @@ class GroupPolicy(TypedDict, total=False):
     alarm_lag: int | None
     order: Order | None
     weights: Mapping[str, int] | None
+    concurrency: int | None
+    flow_concurrency: int | None
+    rate: str | None
+    flow_rate: str | None
 
 
 def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
@@ -164,6 +173,10 @@ def group_options(
     alarm_lag: int | None = None,
     order: Order | None = None,
     weights: Mapping[str, int] | None = None,
+    concurrency: int | None = None,
+    flow_concurrency: int | None = None,
+    rate: str | None = None,
+    flow_rate: str | None = None,
 ) -> GroupOptions:
     """Builds the options of a group. Raises BadRequest."""
     if mode not in (None, *MODES):
@@ -185,6 +198,10 @@ def group_options(
         alarm_lag=_alarm_lag(alarm_lag),
         order=order,
         weights=None if weights is None else _weights(weights),
+        concurrency=_concurrency(concurrency, "concurrency"),
+        flow_concurrency=_concurrency(flow_concurrency, "flow_concurrency"),
+        rate=None if rate is None else rate_of(rate, "rate"),
+        flow_rate=None if flow_rate is None else rate_of(flow_rate, "flow_rate"),
     )
 
 
@@ -204,6 +221,29 @@ def backoff_ms(backoff: Backoff) -> list[int]:
             hint=f'1 to {limits.BACKOFF_STEPS_MAX} durations, as in ["1s", "30s", "10m"]',
         )
     return [inputs.duration_ms(pause, "backoff", 0, limits.DELAY_MS_MAX) for pause in pauses]
+
+
+def _concurrency(most: int | None, what: str) -> int | None:
+    return None if most is None else inputs.whole(most, what, 0, limits.IN_FLIGHT_HARD_MAX)
+
+
+_RATE = re.compile(r"(\d+)\s*/\s*(\S+)(?:\s+burst\s+(\d+))?")
+
+
+def rate_of(text: str, what: str) -> Rate:
+    """Return the rate that a text such as "10/s burst 20" says. Raises BadRequest."""
+    if text == "none":
+        return Rate()
+    found = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None:
+        hint = 'write RECORDS/TIME, as "10/s", "600/1m" or "10/s burst 20"; "none" for no limit'
+        raise BadRequest(f"{what}={text!r}", hint=hint)
+    per = found[2] if found[2][0].isdigit() else f"1{found[2]}"
+    return Rate(
+        inputs.whole(int(found[1]), f"records of {what}", 1, limits.CREDIT_MAX),
+        inputs.duration_ms(per, what, 1, limits.DELAY_MS_MAX),
+        inputs.whole(int(found[3] or 0), f"burst of {what}", 0, limits.CREDIT_MAX),
+    )
 
 
 def _weights(weights: Mapping[str, int]) -> dict[str, int]:

@@ -54,7 +54,7 @@ class Common(TypedDict, total=False):
     attempts_max: failures after which it is a dead letter
     backoff: pause after each failure
     flow: whose record it is, such as a customer: up to 64 bytes of text. A group of order "fair" serves flows
-    in turn
+    in turn. Without a key it chooses the partition
     priority: 0 to 9, default 5. A group of order "priority" or "fair" delivers the higher one first
     keep_result: how long the broker keeps what the handler returns, for `result`
     until: how long a unique name is taken: "acked" (default), until the record is done in every group; or a
@@ -153,7 +153,7 @@ class Options(NamedTuple):
         """Return the bytes that choose the partition."""
         if self.key is not None or self.terms is None:
             return self.key
-        return self.terms.name or self.terms.id or None
+        return self.terms.name or self.terms.flow or self.terms.id or None
 
     @property
     def record(self) -> tuple[bytes | None, bytes, bytes, str, Terms | None]:
@@ -193,9 +193,11 @@ class Many(NamedTuple):
     def choosers(self) -> Sequence[bytes | None] | None:
         """Return the bytes that choose the partition of each record; None: the client chooses."""
         chosen = self.ids
-        if self.names is not None:
-            ids = self.ids or [b""] * len(self.names)
-            chosen = [name or each for name, each in zip(self.names, ids, strict=True)]
+        flows = [each.flow for each in self.terms] if isinstance(self.terms, list) else []
+        if self.names is not None or any(flows):
+            nobody = [b""] * len(self.names or flows)
+            columns = self.names or nobody, flows or nobody, self.ids or nobody
+            chosen = [name or flow or each for name, flow, each in zip(*columns, strict=True)]
         if chosen is None or not any(chosen):
             return self.keys
         if self.keys is None:
@@ -307,7 +309,7 @@ def list_options(
     due_ms = _due_ms(now, delay, at)
     one = Terms(due_ms, *policy, b"", inputs.flow_bytes(flow), _priority(priority))
     terms: Terms | list[Terms] | None = one
-    if not delays is flows is priorities is None:
+    if flow is not None or not delays is flows is priorities is None:
         each = {
             "due_ms": None if delays is None else _dues_ms(now, delays, count, due_ms > 0),
             "flow": _each(flows, inputs.flow_bytes, flow, "flow", count),

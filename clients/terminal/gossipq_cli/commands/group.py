@@ -350,6 +350,16 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
 @click.option(
     "--weights", type=Weights(), help="records that a flow gets in its turn: ada=3,bob=2; others get 1"
 )
+@click.option(
+    "--concurrency", type=click.IntRange(min=0), help="records of the group in flight at most; 0 = no limit"
+)
+@click.option(
+    "--flow-concurrency",
+    type=click.IntRange(min=0),
+    help="records of each flow in flight at most; 0 = no limit",
+)
+@click.option("--rate", help='deliveries of the group in a time: 10/s, 600/1m, "10/s burst 20", none')
+@click.option("--flow-rate", help="the same for each flow")
 @pass_choices
 def change(choices: Choices, /, topic: str, group: str | None, named: str | None, **policy: Any) -> None:
     """Change the policy of a group; options that are not given stay as they are.
@@ -357,7 +367,7 @@ def change(choices: Choices, /, topic: str, group: str | None, named: str | None
     \b
     gossipq group set orders billing --alarm-lag 10000
     gossipq group set orders billing --lease 5m --attempts-max 3
-    gossipq group set orders billing --order fair
+    gossipq group set orders billing --order fair --flow-concurrency 5 --rate 100/s
     gossipq group set orders billing --mode key_ordered    stop its consumers first
     """
     group = _one(group, named)

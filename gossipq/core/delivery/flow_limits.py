@@ -1,0 +1,159 @@
+"""Limits of flows and of groups: how many records are in flight, and how many are delivered in a time.
+
+A rate is kept by the generic cell rate algorithm, a token bucket of one number: the time at which the bucket
+is full again. The number is not in the log. A new leader takes each bucket as empty when it begins, so no
+takeover exceeds a rate. The records in flight follow from the leases, which a new leader reads from the log.
+"""
+
+from collections.abc import Iterable
+
+from gossipq.core.delivery.flows import FAIR
+from gossipq.core.delivery.policy import within
+from gossipq.core.storage import RangeMap
+from gossipq.errors import BadRequest
+from gossipq.limits import CREDIT_MAX, DELAY_MS_MAX, IN_FLIGHT_HARD_MAX
+from gossipq.types import Offset, ShardId
+from gossipq.values import GroupConfig, Rate
+
+UNLIMITED = CREDIT_MAX
+SMOOTH_MS = 100  #: a rate without a burst of its own lets the records of this time through together
+KNOWN_FLOWS = 1_024  #: with more buckets, the full ones are forgotten now and then
+
+
+def check_limits(config: GroupConfig) -> None:
+    """Raises BadRequest if limits are wrong, or do not go with the order of the group."""
+    for name, most in (("concurrency", config.concurrency), ("flow_concurrency", config.flow_concurrency)):
+        within(name, most, 0, IN_FLIGHT_HARD_MAX)
+    for name, rate in (("rate", config.rate), ("flow_rate", config.flow_rate)):
+        within(f"records of {name}", rate.records, 0, CREDIT_MAX)
+        within(f"milliseconds of {name}", rate.per_ms, 1, DELAY_MS_MAX)
+        within(f"burst of {name}", rate.burst, 0, CREDIT_MAX)
+    if (config.flow_concurrency or config.flow_rate.records) and config.order != FAIR:
+        raise BadRequest(
+            f"limits of flows in a group of order {config.order!r}", hint="they need --order fair"
+        )
+    if (config.concurrency or config.rate.records) and config.order == "arrival":
+        raise BadRequest(
+            "limits in a group of order 'arrival'", hint="they need --order fair, or --order priority"
+        )
+
+
+def part_of(most: int, shard: ShardId, shards: list[ShardId]) -> int:
+    """Return the part of a limit that the leader of a shard has, by its partitions. All parts add up to the
+    limit. `shards` are those of the partitions of the topic.
+    """
+    known = list(dict.fromkeys(shards))
+    if shard not in known:
+        return most
+    spare, sure = max(0, most - len(known)), min(most, len(known))
+    at = known.index(shard)
+    before = sum(shards.count(each) for each in known[:at])
+    count = before + shards.count(shard)
+    return (at < sure) + spare * count // len(shards) - spare * before // len(shards)
+
+
+class Pace:
+    """A rate. Times are boot time in milliseconds."""
+
+    __slots__ = ("burst_ms", "interval_ms")
+
+    def __init__(self, rate: Rate, share: float = 1.0) -> None:
+        """`share` is the part of the rate that is meant."""
+        self.interval_ms = rate.per_ms / (rate.records * share)
+        burst = rate.burst * share or SMOOTH_MS / self.interval_ms
+        self.burst_ms = max(1.0, burst) * self.interval_ms
+
+    def allowed(self, full_ms: float, now_ms: int) -> int:
+        """How many records may be delivered, if the bucket is full again at `full_ms`."""
+        return int((now_ms + self.burst_ms - max(full_ms, now_ms)) / self.interval_ms + 1e-6)
+
+    def after(self, full_ms: float, now_ms: int, count: int) -> float:
+        """When the bucket is full again after the delivery of `count` records."""
+        return max(full_ms, now_ms) + count * self.interval_ms
+
+    def next_ms(self, full_ms: float) -> float:
+        """When one record may be delivered."""
+        return full_ms - self.burst_ms + self.interval_ms
+
+
+class FlowLimits:
+    """The limits of the flows of a view, and what counts towards them."""
+
+    __slots__ = ("_full", "_known_max", "begin_ms", "in_flight", "leased", "most", "pace")
+
+    def __init__(self, config: GroupConfig) -> None:
+        self.most = config.flow_concurrency or UNLIMITED
+        self.pace = Pace(config.flow_rate) if config.flow_rate.records else None
+        self.in_flight: dict[int, int] = {}  #: by flow
+        self.leased: RangeMap[int] = RangeMap()  #: the flow of each record in flight
+        self._full: dict[int, float] = {}  # when the bucket of a flow is full again
+        self._known_max = KNOWN_FLOWS
+        self.begin_ms = 0.0  #: buckets that are not known are full again then
+
+    def allowed(self, flow: int, now_ms: int) -> int:
+        """How many records of a flow may be delivered now."""
+        free = self.most - self.in_flight.get(flow, 0)
+        if self.pace is None or free <= 0:
+            return free
+        return min(free, self.pace.allowed(self._full.get(flow, self.begin_ms), now_ms))
+
+    def is_full(self, flow: int) -> bool:
+        """True if as many records of a flow are in flight as may be."""
+        return self.in_flight.get(flow, 0) >= self.most
+
+    def next_ms(self, flow: int) -> float:
+        """When the rate lets a record of a flow through."""
+        return 0.0 if self.pace is None else self.pace.next_ms(self._full.get(flow, self.begin_ms))
+
+    def delivered(self, flow: int, count: int, now_ms: int) -> None:
+        """Count delivered records towards the rate."""
+        if self.pace is None:
+            return
+        self._full[flow] = self.pace.after(self._full.get(flow, self.begin_ms), now_ms, count)
+        if len(self._full) > self._known_max:
+            self._full = {name: full_ms for name, full_ms in self._full.items() if full_ms > now_ms}
+            self._known_max = max(KNOWN_FLOWS, 2 * len(self._full))
+
+    def take(self, first: Offset, end: Offset, flow: int) -> None:
+        """Records of a flow are in flight from now on."""
+        self.leased.set(first, end, flow)
+        self.in_flight[flow] = self.in_flight.get(flow, 0) + end - first
+
+    def free(self, ranges: Iterable[tuple[Offset, Offset]]) -> list[int]:
+        """Records are in flight no longer. Returns the flows that were full."""
+        flows = []
+        for each in ranges:
+            for first, end, flow in self.leased.pop(*each):
+                if self.is_full(flow):
+                    flows.append(flow)
+                self.in_flight[flow] -= end - first
+                if not self.in_flight[flow]:
+                    del self.in_flight[flow]
+        return flows
+
+
+class GroupLimits:
+    """The part of a group's limits that one leader has, for all partitions of its shard."""
+
+    __slots__ = ("full_ms", "most", "pace")
+
+    def __init__(self, config: GroupConfig, shard: ShardId, shards: list[ShardId]) -> None:
+        self.most = part_of(config.concurrency, shard, shards) if config.concurrency else UNLIMITED
+        share = shards.count(shard) / len(shards) if shard in shards else 1.0
+        self.pace = Pace(config.rate, share) if config.rate.records else None
+        self.full_ms = 0.0  #: when its bucket is full again
+
+    def allowed(self, in_flight: int, now_ms: int) -> int:
+        """How many records of the group may be delivered now."""
+        free = self.most - in_flight
+        return free if self.pace is None else min(free, self.pace.allowed(self.full_ms, now_ms))
+
+    def delivered(self, count: int, now_ms: int) -> None:
+        """Count delivered records towards the rate."""
+        if self.pace is not None:
+            self.full_ms = self.pace.after(self.full_ms, now_ms, count)
+
+    @property
+    def next_ms(self) -> float | None:
+        """When the rate lets a record through; None without a rate."""
+        return None if self.pace is None else self.pace.next_ms(self.full_ms)
