@@ -346,7 +346,7 @@ class ExplainRequests:
         flow = hashes[place.record] if hashes is not None else 0
         if flow not in flows.held:
             return ""
-        name = self._ledger.opened.flow(place.entry, place.record).decode("utf-8", "replace")
+        name = self._ledger.opened.text(place.entry, FLOWS, place.record).decode("utf-8", "replace")
         whose = f"flow {name}" if name else "the flow without a name"
         if bounds.is_full(flow):
             count = many(config.flow_concurrency, "record")
