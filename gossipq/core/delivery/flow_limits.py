@@ -52,8 +52,8 @@ def part_of(most: int, shard: ShardId, shards: list[ShardId]) -> int:
     return (at < sure) + spare * count // len(shards) - spare * before // len(shards)
 
 
-class Pace:
-    """A rate. Times are boot time in milliseconds."""
+class TokenBucket:
+    """A rate, as a token bucket. Times are boot time in milliseconds."""
 
     __slots__ = ("burst_ms", "interval_ms")
 
@@ -83,7 +83,7 @@ class FlowLimits:
 
     def __init__(self, config: GroupConfig) -> None:
         self.most = config.flow_concurrency or UNLIMITED
-        self.pace = Pace(config.flow_rate) if config.flow_rate.records else None
+        self.pace = TokenBucket(config.flow_rate) if config.flow_rate.records else None
         self.in_flight: dict[int, int] = {}  #: by flow
         self.leased: RangeMap[int] = RangeMap()  #: the flow of each record in flight
         self._full: dict[int, float] = {}  # when the bucket of a flow is full again
@@ -140,7 +140,7 @@ class GroupLimits:
     def __init__(self, config: GroupConfig, shard: ShardId, shards: list[ShardId]) -> None:
         self.most = part_of(config.concurrency, shard, shards) if config.concurrency else UNLIMITED
         share = shards.count(shard) / len(shards) if shard in shards else 1.0
-        self.pace = Pace(config.rate, share) if config.rate.records else None
+        self.pace = TokenBucket(config.rate, share) if config.rate.records else None
         self.full_ms = 0.0  #: when its bucket is full again
 
     def allowed(self, in_flight: int, now_ms: int) -> int:
