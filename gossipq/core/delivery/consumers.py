@@ -217,6 +217,14 @@ class PartitionView:
         if config.flow_concurrency or config.flow_rate.records:
             self.flows.bounds = self.flow_limits = FlowLimits(config)
 
+    def empty_buckets(self, boot_ms: int) -> None:
+        """Begin with empty buckets: an earlier leader may have used what the rates allow by now."""
+        limits_, flow_limits = self.group.limits, self.flow_limits
+        if limits_ is not None and limits_.pace is not None:
+            limits_.full_ms = boot_ms + limits_.pace.burst_ms
+        if flow_limits is not None and flow_limits.pace is not None:
+            flow_limits.begin_ms = boot_ms + flow_limits.pace.burst_ms
+
     @property
     def window_end(self) -> Offset:
         """Records below this offset may be delivered now. With an index of flows, records anywhere may be."""

@@ -29,8 +29,7 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.expiry import Expiry
-from gossipq.core.delivery.flow_feed import FlowFeed, FlowSlots
-from gossipq.core.delivery.flow_limits import GroupLimits
+from gossipq.core.delivery.flow_feed import FlowFeed
 from gossipq.core.delivery.flows import order_of
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import KeyOrder
@@ -156,17 +155,9 @@ class Dispatch:
         for partition, cursors in self._ledger.cursors.items():
             for group_id in cursors:
                 sessions |= self._reopen(self._view(group_id, partition), boot_ms, timer_ms)
-                self._empty_buckets(self._view(group_id, partition))
+                self._view(group_id, partition).empty_buckets(boot_ms)
         self.holdings.logged()
         return sessions
-
-    def _empty_buckets(self, view: PartitionView) -> None:
-        """An earlier leader may have used what the rates allow by now."""
-        limits_, flow_limits = view.group.limits, view.flow_limits
-        if limits_ is not None and limits_.pace is not None:
-            limits_.full_ms = self.turn.boot_ms + limits_.pace.burst_ms
-        if flow_limits is not None and flow_limits.pace is not None:
-            flow_limits.begin_ms = self.turn.boot_ms + flow_limits.pace.burst_ms
 
     def _reopen(self, view: PartitionView, boot_ms: int, timer_ms: int) -> set[SessionId]:
         cursor, sessions = view.cursor, set()
@@ -211,20 +202,9 @@ class Dispatch:
         if view is None:
             cursor = self._ledger.cursors[partition][group_id]
             view = group.views[partition] = PartitionView(group, partition, cursor)
-            self._index_flows(view)
+            self.selector.flow_feed.index(view)
             self._views.setdefault(partition, {})[group_id] = view
         return view
-
-    def _index_flows(self, view: PartitionView) -> None:
-        """Begin or end the index of flows of a view, and the limits, as the policy of its group says."""
-        group = view.group
-        config = group.state.config
-        view.index_flows()
-        if view.flow_limits is not None and config.flow_concurrency:
-            view.window.slots = FlowSlots(self.selector.flow_feed, view, view.flow_limits)
-        if group.limits is None and (config.concurrency or config.rate.records):
-            topic = self._ledger.topics[group.state.topic_id]
-            group.limits = GroupLimits(config, self._ledger.shard, topic.shards)
 
     def joins(self, name: tuple[SessionId, int], index: Index, payers: tuple[Payer, ...] = ()) -> None:
         """Adds a subscription, charged to `payers`, that begins when that entry is stored.
@@ -566,7 +546,7 @@ class Dispatch:
                     self._remode(view)
                 if view.ordered_by != order_of(group.config):
                     view.group.limits = None
-                    self._index_flows(view)
+                    self.selector.flow_feed.index(view)
 
     def _remode(self, view: PartitionView) -> None:
         """Begins or ends key order. The group had no consumer at the request, but one that came

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby, repeat
 
 from gossipq.core.delivery.consumers import PartitionView, place_of
-from gossipq.core.delivery.flow_limits import FlowLimits
+from gossipq.core.delivery.flow_limits import FlowLimits, GroupLimits
 from gossipq.core.delivery.flows import FlowIndex
 from gossipq.core.ledger import Ledger
 from gossipq.limits import PRIORITY
@@ -24,6 +24,16 @@ Run = tuple[int, int, Offset, Offset]  #: priority, flow, first, end
 class FlowFeed:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    def index(self, view: PartitionView) -> None:
+        """Begin or end the index of flows of a view, and the limits, as the policy of its group says."""
+        group, config = view.group, view.group.state.config
+        view.index_flows()
+        if view.flow_limits is not None and config.flow_concurrency:
+            view.window.slots = FlowSlots(self, view, view.flow_limits)
+        if group.limits is None and (config.concurrency or config.rate.records):
+            topic = self._ledger.topics[group.state.topic_id]
+            group.limits = GroupLimits(config, self._ledger.shard, topic.shards)
 
     def feed(self, view: PartitionView, flows: FlowIndex) -> bool:
         """Add records to the index. Returns whether it has all of them."""
