@@ -53,7 +53,7 @@ MODULES = (
     "connection",
     "producer",
     "consumer",
-    "reader",
+    "records",
     "requester",
     "runner",
     "admin",

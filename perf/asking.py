@@ -243,7 +243,7 @@ def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
         raise SystemExit(f"publishing {records:,} records took longer than {LEAD_S:g} s")
     end = first_due + spread_s + PATIENCE_S
     while len(late_ms) < records and time.monotonic() < end:
-        batch = mq.fetch("soon", "bench", wait=1.0, create=True)
+        batch = mq.fetch("soon", "bench", wait=1.0)
         now = time.monotonic()
         late_ms += [(now - STAMP.unpack_from(value)[0]) * 1_000 for value in batch.values()]
         mq.ack_soon(batch)
@@ -285,7 +285,7 @@ def consumed_per_s(at: Node, work: Work) -> float:
             work.publish(mq, work.topic, numbers)
         mq.flush()
         left, take, start = work.acked, work.take, time.perf_counter()
-        for message in mq.consume(work.topic, "bench", create=True, **work.options):
+        for message in mq.consume(work.topic, "bench", **work.options):
             left -= take(message)
             if not left:
                 break
@@ -426,7 +426,7 @@ def steps(scale: float) -> list[Figure]:
             plain(mq, source, numbers)
         mq.flush()
         left, start = records, time.perf_counter()
-        for message in mq.consume(source, "bench", create=True):
+        for message in mq.consume(source, "bench"):
             step(mq, out, message)
             left -= 1
             if not left:
@@ -455,7 +455,7 @@ def acks(scale: float) -> list[Figure]:
         mq.flush()
         found = list[Message]()
         while len(found) < records:
-            found += mq.fetch(topic, "bench", n=records - len(found), create=True)
+            found += mq.fetch(topic, "bench", n=records - len(found))
         return found
 
     def acked_per_s(mq: Client, messages: list[Message]) -> float:

@@ -90,7 +90,7 @@ def once(figure: str, server: str, folder: str) -> None:
     with connect(server, timeout=60) as mq:
         start_s, used_s = time.perf_counter(), time.process_time()
         if figure == "table":
-            records = mq.table(topic).num_rows
+            records = mq.read(topic).to_arrow().num_rows
         elif figure == "compact":
             records = _steps(mq, Folder(folder), Exporter)
             start_s, used_s = time.perf_counter(), time.process_time()

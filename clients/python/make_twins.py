@@ -17,6 +17,7 @@ NAMES = (
     "consumer",
     "reader",
     "jobs",
+    "records",
     "schedules",
     "schemas",
     "requester",

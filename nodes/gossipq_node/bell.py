@@ -131,7 +131,7 @@ class Bell:
         """Read which alarms this node has raised and not cleared, from its own records."""
         mq, rung = self._connected(), dict[Key, Alarm]()
         if mq.topics(alarms.TOPIC):
-            for record in mq.consume(alarms.TOPIC, start="first", stop_at_end=True):
+            for record in mq.read(alarms.TOPIC):
                 try:
                     said = msgspec.json.decode(record.value, type=Rung)
                 except msgspec.DecodeError:

@@ -85,7 +85,7 @@ def picture(mq):
         if info.config.virtual:
             continue
         rows = []
-        for stretch in mq.batches(info.name):
+        for stretch in mq.read(info.name).batches():
             rows += [
                 (stretch.partition, at, value) for at, value in enumerate(stretch.values(), stretch.first)
             ]

@@ -110,7 +110,7 @@ def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
         nodes.kill()
     assert ran("store", "restore", place, "--data", tmp_path / "restored")[0] == 0
     with RunningNode(tmp_path / "restored", "--workers", "2") as again, connect(again.endpoint) as mq:
-        values = [value for stretch in mq.batches("orders") for value in stretch.values()]
+        values = [value for stretch in mq.read("orders").batches() for value in stretch.values()]
         assert sorted(values) == sorted(b"%d:" % at * 200 for at in range(2_000))
         assert sum(row.acked for row in mq.topic("orders").groups()) == len(batch) > 0
 
@@ -168,4 +168,4 @@ def test_an_object_store(shared_node, bucket, ran, tmp_path):
     assert (code, len(json.loads(out))) == (0, 1)
     assert ran("store", "restore", bucket, "--data", tmp_path / "restored", "-t", name)[0] == 0
     with RunningNode(tmp_path / "restored", "--workers", "2") as again, connect(again.endpoint) as mq:
-        assert sum(len(stretch) for stretch in mq.batches(name)) == 102
+        assert sum(len(stretch) for stretch in mq.read(name).batches()) == 102

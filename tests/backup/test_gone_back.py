@@ -25,10 +25,10 @@ def test_what_was_backed_up_of_what_is_gone_is_not_taken_for_what_is_there(tmp_p
     with older.running(root) as mq:
         older.publish(mq, "since", since)
         back_up(mq)
-        expected = [message.value for message in mq.consume("orders", start="first", stop_at_end=True)]
+        expected = [message.value for message in mq.read("orders")]
     assert len(expected) == 5 + since
     again = restore()
-    found = [message.value for message in again.consume("orders", start="first", stop_at_end=True)]
+    found = [message.value for message in again.read("orders")]
     assert found == expected
 
 

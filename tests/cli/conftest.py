@@ -12,7 +12,7 @@ import pytest
 
 from gossipq_cli.main import main
 from gossipq_client import Admin, Client
-from gossipq_client.api.sync import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
+from gossipq_client.api.sync import DeadLettersHandle, GroupHandle, RecordHandle, Records, TopicHandle
 
 names = (f"topic-{number}" for number in count())
 
@@ -52,7 +52,13 @@ def ask(shared_node, gossipq):
     return run
 
 
-HANDLES = {"topic": TopicHandle, "group": GroupHandle, "dead": DeadLettersHandle, "record": RecordHandle}
+HANDLES = {
+    "topic": TopicHandle,
+    "group": GroupHandle,
+    "dead": DeadLettersHandle,
+    "record": RecordHandle,
+    "read": Records,
+}
 
 
 class NotingClient:
@@ -87,7 +93,7 @@ class NotingClient:
 
         def call(*args: Any, **options: Any) -> Any:
             real.bind(self, *args, **options)
-            if name in HANDLES:
+            if name in HANDLES and name not in self.answers:
                 handle = NotingClient(HANDLES[name])
                 handle.named, handle.args, handle.options = f"{name}.", args, options
                 handle.answers, handle.calls = self.answers, self.calls

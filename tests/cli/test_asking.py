@@ -241,19 +241,21 @@ def subscription(*messages: Any) -> mock.MagicMock:
 
 
 def consumed(client, gossipq, *line: str) -> dict[str, Any]:
-    client.answers["subscribe"] = lambda *args, **options: subscription()
+    verb = "subscribe" if "-g" in line else "read"
+    client.answers[verb] = lambda *args, **options: subscription()
     assert gossipq("sub", "orders", *line).code == 0
-    return client.called("subscribe")[-1][1]
+    return client.called(verb)[-1][1]
 
 
 def test_sub_passes_every_option(orders, gossipq) -> None:
-    plain = {"start": None, "create": True, "stop_at_end": False}
-    assert consumed(orders, gossipq) == plain
-    assert consumed(orders, gossipq, "--route", "eu.*", "--route", "us.#") == plain | {
+    plain = {"start": None, "create": True}
+    reads, joins = plain | {"follow": True}, plain | {"stop_at_end": False}
+    assert consumed(orders, gossipq) == reads
+    assert consumed(orders, gossipq, "--route", "eu.*", "--route", "us.#") == reads | {
         "route": ["eu.*", "us.#"]
     }
     line = ("-g", "billing", "--mode", "key_ordered", "--no-ack", "--attempts-max", "3", "--backoff", "1s,1m")
-    assert consumed(orders, gossipq, *line) == plain | {
+    assert consumed(orders, gossipq, *line) == joins | {
         "mode": "key_ordered",
         "ack": False,
         "attempts_max": 3,
@@ -277,7 +279,7 @@ def test_sub_escapes_on_a_terminal(orders, gossipq, monkeypatch: pytest.MonkeyPa
             route="",
             id=None,
         )
-        orders.answers["subscribe"] = lambda *args, **options: subscription(message)
+        orders.answers["read"] = lambda *args, **options: subscription(message)
         sink.seek(0)
         sink.truncate()
         monkeypatch.setattr(sys, "stdout", Screen(sink))

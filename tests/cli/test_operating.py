@@ -878,7 +878,7 @@ def test_times_are_shown_to_people_as_everywhere_and_the_audit_in_their_order(cl
     later |= {"verb": "STATUS", "target": "", "outcome": "forbidden"}
     rows = [later, later | {"time_ms": 1_700_000_000_000, "target": "orders"}]
     client.answers["topics"] = [TopicInfo(1, "_audit", 1, TopicConfig(), [0])]
-    client.answers["consume"] = [SimpleNamespace(value=json.dumps(row).encode()) for row in rows]
+    client.answers["read"] = [SimpleNamespace(value=json.dumps(row).encode()) for row in rows]
     head, first, second = gossipq("user", "audit").out.splitlines()
     assert first.startswith("2023-11-14 22:13:20.000Z")
     assert second.startswith("2023-11-14 22:13:21.000Z")

@@ -78,7 +78,7 @@ def test_topics_status_and_errors(shared_node: RunningNode, topic: str) -> None:
         await mq.flush(PATIENCE_S)
         await mq.topic(topic).delete()
         assert (await mq.admin.status()).led == 32
-        waiting = asyncio.ensure_future(mq.fetch(topic, "g", wait=PATIENCE_S, create=True))
+        waiting = asyncio.ensure_future(mq.fetch(topic, "g", wait=PATIENCE_S))
         await asyncio.sleep(0.05)
         await mq.close(flush=False)
         with pytest.raises(ClientClosed):

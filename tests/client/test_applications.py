@@ -79,7 +79,7 @@ def test_middleware_hears_of_what_is_published_in_an_atomic_step(mq: testing.Cli
     mq.add_middleware(Noting("seen", []))
     (msg,) = mq.fetch("step.source", "g", n=1, wait=PATIENCE_S)
     msg.ack_with("step.outcome", b"y", timeout=PATIENCE_S)
-    (found,) = mq.consume("step.outcome", start="first", stop_at_end=True)
+    (found,) = mq.read("step.outcome")
     assert found.headers == {"seen": "step.outcome"}
 
 
@@ -88,7 +88,7 @@ def test_middleware_stands_around_handlers_and_before_publishes(mq: testing.Clie
     for name in ("outer", "inner"):
         mq.add_middleware(Noting(name, notes))
 
-    @mq.consumer("wared", group="g", create=True)
+    @mq.consumer("wared", group="g")
     def work(msg: aio.Message) -> str:
         headers.append(msg.headers)
         if msg.value == b"bad":
@@ -122,7 +122,7 @@ def test_middleware_that_raises_fails_the_message_and_nothing_else(mq: testing.C
     for ware in (Noting("outer", notes), BrokenError(), Broken()):
         mq.add_middleware(ware)
 
-    @mq.consumer("broken", group="g", create=True)
+    @mq.consumer("broken", group="g")
     def work(value: bytes) -> None:
         notes.append("never")
 
@@ -148,7 +148,7 @@ def test_headers_passed_on_as_bytes_meet_middleware_that_adds_its_own(mq: testin
             verb("relay.copy", b"x", headers=msg.header_bytes)
         mq.post_many("relay.copy", [b"x"], headers=msg.header_bytes)
         msg.ack_with("relay.copy", b"x", headers=msg.header_bytes, timeout=PATIENCE_S)
-    found = [each.headers for each in mq.consume("relay.copy", start="first", stop_at_end=True)]
+    found = [each.headers for each in mq.read("relay.copy")]
     own = [{name: headers.pop(name) for name in ("seen", "traceparent")} for headers in found]
     assert {headers["seen"] for headers in own} == {"relay.copy"}
     assert found == 4 * [{"b": b"\xff\x00", "t": "text"}] + 4 * [{UNREADABLE: FOREIGN}]
@@ -169,7 +169,7 @@ def test_headers_that_middleware_does_not_change_go_on_byte_for_byte(mq: testing
     other = msgspec.msgpack.encode({"c": "d"})
     for headers in (FOREIGN, long_form, {"of": other}, None):
         mq.publish("unchanged", b"x", headers=headers)
-    found = [each.header_bytes for each in mq.consume("unchanged", start="first", stop_at_end=True)]
+    found = [each.header_bytes for each in mq.read("unchanged")]
     assert found == [FOREIGN, long_form, other, b""]
 
 
@@ -188,7 +188,7 @@ def test_headers_of_another_form_are_refused_with_and_without_middleware(
 def test_a_request_may_pass_headers_on(broker: testing.Broker, mq: testing.Client, headers: Any) -> None:
     shown = {UNREADABLE: FOREIGN} if headers == FOREIGN else {"a": "b"}
 
-    @mq.consumer("asked", group="g", create=True)
+    @mq.consumer("asked", group="g")
     def reply(msg: Message) -> dict[str, Any]:
         return {"passed": msg.headers.items() >= shown.items()}
 
@@ -221,7 +221,7 @@ def test_handlers_get_what_was_published(mq: testing.Client, value: Any) -> None
         got.append(value)
 
     work.__annotations__["value"] = type(value)
-    mq.consumer(topic, group="g", create=True)(work)
+    mq.consumer(topic, group="g")(work)
     mq.publish(topic, value)
     mq.publish_many(topic, [value], timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
@@ -249,12 +249,12 @@ def test_values_that_json_has_no_form_for_are_refused_by_each_verb(
         for verb in verbs:
             with pytest.raises(BadRequest):
                 verb(value)
-    stored = [msg.value for msg in mq.consume("unsaid", start=receipt.offset, stop_at_end=True)]
+    stored = [msg.value for msg in mq.read("unsaid", start=receipt.offset)]
     assert stored == [b"source"]
 
 
 def test_a_handler_that_returns_nan_has_failed(mq: testing.Client) -> None:
-    @mq.consumer("ratios", group="g", create=True, attempts_max=1)
+    @mq.consumer("ratios", group="g", attempts_max=1)
     def divide(value: bytes) -> dict[str, float]:
         return {"ratio": float("nan")}
 
@@ -283,11 +283,11 @@ def test_a_handler_that_takes_too_long_has_failed(mq: testing.Client) -> None:
 
     mq.add_middleware(Watching())
 
-    @mq.consumer("slow", group="thread", create=True, time_limit="50ms", attempts_max=1)
+    @mq.consumer("slow", group="thread", time_limit="50ms", attempts_max=1)
     def in_a_thread(value: bytes) -> None:
         free.wait(PATIENCE_S)
 
-    @mq.consumer("slow", group="task", create=True, time_limit=0.05, attempts_max=1)
+    @mq.consumer("slow", group="task", time_limit=0.05, attempts_max=1)
     async def in_a_task(value: bytes) -> None:
         await asyncio.sleep(PATIENCE_S)
 
@@ -306,11 +306,11 @@ def test_an_asyncio_handler_that_takes_too_long_has_failed(broker: testing.Broke
     async def main() -> list[str]:
         async with aio.connect(broker.endpoint) as mq:
 
-            @mq.consumer("aslow", group="task", create=True, time_limit="50ms", attempts_max=1)
+            @mq.consumer("aslow", group="task", time_limit="50ms", attempts_max=1)
             async def in_a_task(value: bytes) -> None:
                 await asyncio.sleep(PATIENCE_S)
 
-            @mq.consumer("aslow", group="thread", create=True, time_limit="50ms", attempts_max=1)
+            @mq.consumer("aslow", group="thread", time_limit="50ms", attempts_max=1)
             def in_a_thread(value: bytes) -> None:
                 free.wait(PATIENCE_S)
 
@@ -383,7 +383,7 @@ def test_a_handler_that_goes_on_beyond_its_limit_has_lost_its_message(
     assert "too late" in caplog.text
     (letter,) = mq.dead("overdue").letters()
     assert "took longer than 0.05 s" in letter.error
-    assert list(mq.consume("overdue.more", start="first", stop_at_end=True)) == []
+    assert list(mq.read("overdue.more")) == []
 
 
 def test_a_handler_that_ends_with_its_time_limit_has_failed_by_that(
@@ -416,7 +416,7 @@ def test_the_asyncio_client_gives_such_a_handler_no_other_message(broker: testin
         async with aio.connect(broker.endpoint) as mq:
             mq.add_middleware(seen)
 
-            @mq.consumer("aoverdue", group="g", create=True, time_limit="50ms", attempts_max=1)
+            @mq.consumer("aoverdue", group="g", time_limit="50ms", attempts_max=1)
             def work(msg: aio.Message) -> None:
                 began.append(msg.value)
                 if msg.value == b"stuck":
@@ -442,7 +442,7 @@ def test_who_asked_hears_of_a_time_limit_at_once(broker: testing.Broker, mq: tes
     free = threading.Event()
     with broker.connect() as worker:
 
-        @worker.consumer("asked.long", group="g", create=True, time_limit="50ms")
+        @worker.consumer("asked.long", group="g", time_limit="50ms")
         def work(value: str) -> None:
             free.wait(PATIENCE_S)
 
@@ -462,7 +462,7 @@ def test_a_request_says_at_once_what_is_wrong(broker: testing.Broker, mq: testin
         mq.request("lonly", b"x", timeout=PATIENCE_S)
     with broker.connect() as worker:
 
-        @worker.consumer("asked", group="g", create=True)
+        @worker.consumer("asked", group="g")
         def work(value: str) -> str | None:
             if value == "bad":
                 raise ValueError("no such thing")
@@ -484,7 +484,7 @@ def test_replies_of_different_clients_do_not_all_go_through_one_partition(
 ) -> None:
     with broker.connect() as worker:
 
-        @worker.consumer("spread", group="g", create=True)
+        @worker.consumer("spread", group="g")
         def work(value: str) -> str:
             return value
 
@@ -511,7 +511,7 @@ def test_lines_of_the_log_have_topic_and_ref(mq: testing.Client) -> None:
     for logger in loggers:
         logger.addHandler(handler)
 
-    @mq.consumer("logged", group="g", create=True)
+    @mq.consumer("logged", group="g")
     async def work(value: bytes) -> None:
         logging.getLogger("shop").warning("at work")
         raise Reject("no")
@@ -532,7 +532,7 @@ def test_lines_of_the_log_have_topic_and_ref(mq: testing.Client) -> None:
 def failures(mq: testing.Client, topic: str, caplog: pytest.LogCaptureFixture) -> list[tuple[str, int, int]]:
     """The log of a handler that always fails: level, attempt and number of lines of each entry."""
 
-    @mq.consumer(topic, group="g", create=True, backoff=0, attempts_max=3)
+    @mq.consumer(topic, group="g", backoff=0, attempts_max=3)
     def fail(value: bytes) -> None:
         raise ValueError("no\nluck")
 
@@ -607,7 +607,7 @@ def test_a_trace_goes_from_the_publish_to_the_handler(mq: testing.Client, handle
     async def awork(value: str) -> None:
         work(value)
 
-    mq.consumer(topic, group="g", create=True)(work if handler == "def" else awork)
+    mq.consumer(topic, group="g")(work if handler == "def" else awork)
     for value in ("good", "bad"):
         mq.publish(topic, value, timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
@@ -636,7 +636,7 @@ def test_metrics_count_what_goes_out_and_comes_in(mq: testing.Client, handler: s
     async def awork(value: str) -> None:
         work(value)
 
-    mq.consumer(topic, group="g", create=True)(work if handler == "def" else awork)
+    mq.consumer(topic, group="g")(work if handler == "def" else awork)
     mq.publish(topic, "bad", timeout=PATIENCE_S)
     mq.publish_many(topic, ["good", "good"], timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
@@ -655,7 +655,7 @@ def test_metrics_count_what_goes_on_beyond_its_time_limit(mq: testing.Client) ->
     reader, free = InMemoryMetricReader(), threading.Event()
     mq.add_middleware(Metrics(MeterProvider([reader]).get_meter("test")))
 
-    @mq.consumer("metered.long", group="g", create=True, time_limit="50ms", attempts_max=1)
+    @mq.consumer("metered.long", group="g", time_limit="50ms", attempts_max=1)
     def work(value: bytes) -> None:
         free.wait(PATIENCE_S)
 

@@ -191,7 +191,7 @@ class TestConsume:
         assert (row.cursor, row.acked, row.in_flight) == (2, 2, 0)
 
     def test_stop_at_end_of_an_empty_topic(self, mq: Client, topic: str) -> None:
-        assert list(mq.consume(topic, "g", create=True, stop_at_end=True)) == []
+        assert list(mq.consume(topic, "g", stop_at_end=True)) == []
 
     def test_messages_can_be_acked_after_the_loop(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"1", b"2", b"3"], timeout=PATIENCE_S)
@@ -231,20 +231,20 @@ class TestConsume:
         mq.publish_many(topic, [b"%d" % number for number in range(10)], timeout=PATIENCE_S)
         long_ago = datetime.fromtimestamp(time.time() - 3600, UTC)
         for start, first in (("first", b"0"), (7, b"7"), (long_ago, b"0"), ("-1h", b"0")):
-            got = [msg.value for msg in mq.consume(topic, start=start, stop_at_end=True)]
+            got = [msg.value for msg in mq.read(topic, start=start)]
             assert (got[0], got[-1]) == (first, b"9")
-        assert list(mq.consume(topic, start="new", stop_at_end=True)) == []
+        assert list(mq.read(topic, start="new")) == []
         assert mq.topic(topic).groups() == []
 
     def test_a_reader_that_stops_at_the_end_begins_at_the_first_record(self, mq: Client, topic: str) -> None:
         """It began behind the last record, so that it read nothing."""
         mq.publish_many(topic, [b"1", b"2"], timeout=5)
-        assert [msg.value for msg in mq.consume(topic, stop_at_end=True)] == [b"1", b"2"]
-        assert [msg.value for msg in mq.consume(topic, order="time", stop_at_end=True)] == [b"1", b"2"]
+        assert [msg.value for msg in mq.read(topic)] == [b"1", b"2"]
+        assert [msg.value for msg in mq.read(topic, order="time")] == [b"1", b"2"]
 
         async def main() -> list[bytes]:
             async with aio.connect(*mq._addresses) as twin:
-                return [msg.value async for msg in twin.consume(topic, stop_at_end=True)]
+                return [msg.value async for msg in twin.read(topic)]
 
         assert asyncio.run(main()) == [b"1", b"2"]
         read: list[bytes] = []
@@ -258,7 +258,7 @@ class TestConsume:
             mq.create_topic(name, partitions=3)
             for number in range(3):
                 mq.publish_many(name, [b"%d" % at for at in range(5)], partition=number, timeout=PATIENCE_S)
-        loop = mq.consume(f"{topic}.*", start={names[0]: {0: 3, 1: 5}}, stop_at_end=True)
+        loop = mq.read(f"{topic}.*", start={names[0]: {0: 3, 1: 5}})
         seen: dict[tuple[str, int], list[int]] = {}
         for msg in loop:
             assert msg.topic_id == next(info.id for info in mq.topics(msg.topic))
@@ -267,9 +267,9 @@ class TestConsume:
         assert seen.pop((names[0], 0)) == [3, 4]
         assert seen == {(names[0], 2): every} | {(names[1], number): every for number in range(3)}
         with pytest.raises(OffsetOutOfRange):
-            list(mq.consume(names[0], start={names[0]: {0: 6}}, stop_at_end=True))
+            list(mq.read(names[0], start={names[0]: {0: 6}}))
         with pytest.raises(BadRequest, match="names partition 3"):
-            list(mq.consume(names[0], start={names[0]: {3: 0}}, stop_at_end=True))
+            list(mq.read(names[0], start={names[0]: {3: 0}}))
         assert [msg.offset for msg in mq.fetch(names[0], start={names[0]: {0: 4, 1: 5, 2: 5}})] == [4]
 
     def test_two_consumers_share_a_group(self, shared_node: RunningNode, topic: str) -> None:
@@ -332,7 +332,7 @@ class TestFetch:
 
     def test_nothing_there_is_an_empty_batch(self, mq: Client, topic: str) -> None:
         began = time.monotonic()
-        batch = mq.fetch(topic, "g", wait=0.2, create=True)
+        batch = mq.fetch(topic, "g", wait=0.2)
         assert (len(batch), batch.values(), list(batch)) == (0, [], [])
         assert time.monotonic() - began < 1
         mq.ack_soon(batch)
@@ -513,7 +513,7 @@ class TestFaults:
         node = make_node().start()
         with connect(node.endpoint) as mq:
             mq.publish_many(topic, [b"%d" % number for number in range(100)], timeout=PATIENCE_S)
-            loop = mq.consume(topic, start="first")
+            loop = mq.read(topic, start="first", follow=True)
             assert [int(next(loop).value) for _ in range(100)] == list(range(100))
             node.kill()
             node.start()

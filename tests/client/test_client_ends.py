@@ -93,7 +93,7 @@ def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Br
             await mq.flush(PATIENCE_S)
             assert not mq._gates
             assert not mq._queued
-            return [msg.value async for msg in mq.consume("queue", start="first", stop_at_end=True)]
+            return [msg.value async for msg in mq.read("queue")]
 
     values = asyncio.run(main())[1 + WINDOW_BATCHES :]
     assert values == [b"%d.%d" % (turn, number) for turn in range(2) for number in range(30)]
@@ -322,9 +322,7 @@ def test_what_others_publish_during_a_close_is_stored_or_refused(broker: testing
     assert told
     mq.close()
     with broker.connect() as reader:
-        assert [msg.value for msg in reader.consume("published.late", start="first", stop_at_end=True)] == [
-            b"0"
-        ]
+        assert [msg.value for msg in reader.read("published.late")] == [b"0"]
 
 
 def test_what_other_tasks_publish_during_a_close_is_stored_or_refused(broker: testing.Broker) -> None:
@@ -349,7 +347,7 @@ def test_what_other_tasks_publish_during_a_close_is_stored_or_refused(broker: te
     for _ in range(5):
         with broker.connect() as reader:
             published = asyncio.run(main())
-            stored = list(reader.consume("aclosing", start="first", stop_at_end=True))
+            stored = list(reader.read("aclosing"))
             assert len(stored) == published
             reader.topic("aclosing").delete()
 

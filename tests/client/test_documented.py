@@ -12,7 +12,7 @@ import pytest
 import gossipq_client
 from gossipq import errors
 from gossipq_client import aio, embedded, lake, testing
-from gossipq_client.session import ConsumeOptions, FetchOptions, joining
+from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, joining
 from gossipq_client.values import (
     GroupPolicy,
     ListOptions,
@@ -101,6 +101,10 @@ def test_no_option_hides(name: str) -> None:
     assert not [each for each in parameters if each.kind is each.VAR_KEYWORD], "help() shows no options"
 
 
+CONSUMING = (ConsumeOptions, FetchOptions, ReadOptions)
+JOINING = {"topics", "group"}.union(*(options.__annotations__ for options in CONSUMING))
+
+
 @pytest.mark.parametrize(
     ("options", "checker", "beside"),
     [
@@ -108,12 +112,7 @@ def test_no_option_hides(name: str) -> None:
         (ListOptions, list_options, {"now", "count"}),
         (TopicPolicy, topic_options, {"partitions"}),
         (GroupPolicy, group_options, set()),
-        (ConsumeOptions, joining, {"topics", "group"}),
-        (
-            FetchOptions,
-            joining,
-            {"topics", "group", *set(ConsumeOptions.__annotations__) - set(FetchOptions.__annotations__)},
-        ),
+        *((options, joining, JOINING - set(options.__annotations__)) for options in CONSUMING),
     ],
 )
 def test_what_is_described_is_what_is_checked(

@@ -87,7 +87,7 @@ def test_a_spool_is_used_again(broker: testing.Broker, tmp_path: Path) -> None:
         with mq:
             mq.publish("spooled", b"%d" % number)
     with mq:
-        assert [msg.value for msg in mq.consume("spooled", stop_at_end=True)] == [b"0", b"1"]
+        assert [msg.value for msg in mq.read("spooled")] == [b"0", b"1"]
 
 
 def test_it_connects_to_where_the_environment_says_then(

@@ -146,7 +146,7 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
 
 def test_threads_that_begin_to_fetch_what_is_missing_hear_of_it(broker: testing.Broker) -> None:
     with broker.connect() as mq:
-        fetcher = mq.fetcher("missing", "g")
+        fetcher = mq.fetcher("missing", "g", create=False)
         for _ in range(2):  # both found that the topic was not looked up yet
             mq._do(lambda: mq._engine.session.subscribe(fetcher._state))
         with pytest.raises(UnknownTopic):
@@ -177,7 +177,9 @@ def test_a_wait_for_the_next_message_is_left_alone_by_who_wants_it_too(broker: t
 def test_a_subscription_that_was_closed_hands_out_nothing(broker: testing.Broker, group: str | None) -> None:
     with broker.connect() as mq:
         mq.publish_many("orders", [b"one", b"two", b"three"], partition=0)
-        subscription = mq.subscribe("orders", group, start="first")
+        subscription = (
+            mq.subscribe("orders", group) if group else mq.read("orders", start="first", follow=True)
+        )
         assert next(subscription).value == b"one"
         subscription.close()
         assert list(subscription) == []
@@ -225,12 +227,12 @@ def test_a_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) ->
     with broker.connect() as mq:
         for _ in range(2):
             with pytest.raises(UnknownTopic):
-                mq.fetch("orders", "g")
+                mq.fetch("orders", "g", create=False)
         mq.publish("orders", b"one")
         assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
         with pytest.raises(UnknownTopic):
-            mq.fetch("bills", "g")
-        assert not mq.fetch("bills", "g", create=True, wait=0)
+            mq.fetch("bills", "g", create=False)
+        assert not mq.fetch("bills", "g", wait=0)
         mq.topic("bills").delete()
         mq.publish("bills", b"two")
         try:
@@ -258,7 +260,7 @@ def test_another_thread_may_begin_to_fetch_while_fetchers_are_looked_through(bro
                 mq._fetchers[("of another thread",), "g"] = other
                 return SimpleNamespace(error=None)
 
-        other = mq.fetcher("orders", "others", create=True)
+        other = mq.fetcher("orders", "others")
         mq._fetchers[("orders",), "slow"] = cast(Fetcher, Meanwhile())
         mq.publish("orders", b"one")
         assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
@@ -270,7 +272,7 @@ def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.B
         async with aio.connect(broker.endpoint) as mq:
             for _ in range(2):
                 with pytest.raises(UnknownTopic):
-                    await mq.fetch("orders", "g")
+                    await mq.fetch("orders", "g", create=False)
             await mq.publish("orders", b"one")
             assert (await mq.fetch("orders", "g", wait=10)).values() == [b"one"]
 
@@ -344,7 +346,7 @@ def test_a_fetch_with_other_options_is_not_answered_with_those_of_the_first(brok
         first = mq.fetch("routed", "g", n=1, route="eu", wait=10)
         assert routes(first) == ["eu"]
         assert routes(mq.fetch("routed", "g", n=4, min=2, route="us", wait=10)) == ["us", "us"]
-        assert routes(mq.fetch("routed", "g", n=4, route="eu", create=True, wait=10)) == ["eu"]
+        assert routes(mq.fetch("routed", "g", n=4, route="eu", wait=10)) == ["eu"]
         mq.ack(first)  # of a subscription that has ended
         assert len(mq._fetchers) == 1
         assert [msg.offset for msg in mq.fetch("routed", start="first", n=1, wait=10)] == [0]

@@ -107,11 +107,7 @@ def publish_some(mq: Client, ledger: Ledger, batch: bool) -> None:
 
 def everything(broker: testing.Broker, topic: str) -> list[bytes]:
     with broker.connect() as mq:
-        return [
-            value
-            for msg in mq.consume(topic, start="first", stop_at_end=True)
-            if (value := msg.value) is not None
-        ]
+        return [value for msg in mq.read(topic) if (value := msg.value) is not None]
 
 
 def strike(at: int, work: Callable[[], None]) -> bool:

@@ -26,13 +26,15 @@ def test_nothing_said_is_nothing_sent() -> None:
         [],
         True,
         True,
-        False,
+        True,
         0,
         None,
         True,
         False,
         False,
     )
+    assert not of(group=None).creates, "who only reads makes nothing"
+    assert not of(create=False).creates
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     for group, stop_at_end, start in (
         ("g", False, "first"),

@@ -51,7 +51,7 @@ def test_a_program_that_starts_before_its_broker_works_once_that_is_there(tmp_pa
     async def main() -> None:
         mq = aio.connect(node.endpoint, timeout="1s")
 
-        @mq.consumer("early", group="g", create=True)
+        @mq.consumer("early", group="g")
         async def work(value: bytes) -> None:
             got.append(value)
             mq.stop()
@@ -148,7 +148,7 @@ def test_an_asyncio_client_whose_loop_has_ended_says_so(broker: testing.Broker) 
 
     asyncio.run(second())
     with broker.connect() as reader:
-        assert [msg.value for msg in reader.consume("ended", start="first", stop_at_end=True)] == [b"0", b"1"]
+        assert [msg.value for msg in reader.read("ended")] == [b"0", b"1"]
 
 
 @pytest.mark.parametrize(

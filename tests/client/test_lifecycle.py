@@ -80,7 +80,7 @@ def test_hooks_that_raise_end_the_run_and_the_others_are_called(
     notes: list[str] = []
 
     def register(client: Any) -> None:
-        @client.consumer("never", group="g", create=True)
+        @client.consumer("never", group="g")
         def work(value: bytes) -> None:
             notes.append("work")
 

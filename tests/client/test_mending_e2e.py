@@ -302,13 +302,13 @@ class TestFind:
         mq.publish(topic, b"pears", headers={"kind": "fruit"}, timeout=PATIENCE_S)
         told: list[tuple[int, int]] = []
         assert [
-            msg.value for msg in mq.admin.find(topic, contains="1999", progress=lambda *at: told.append(at))
+            msg.value for msg in mq.read(topic).where(contains="1999", progress=lambda *at: told.append(at))
         ] == [values[1_999]]
         assert (told[0], told[-1]) == ((0, 2_001), (2_001, 2_001))
-        assert len(list(mq.admin.find(topic, key="7"))) == 200
-        assert [msg.value for msg in mq.admin.find(topic, header={"kind": "fruit"})] == [b"pears"]
-        assert len(list(mq.admin.find(topic, contains="apples", limit=5))) == 5
-        assert list(mq.admin.find(topic, key="7", contains="pears")) == []
+        assert len(list(mq.read(topic).where(key="7"))) == 200
+        assert [msg.value for msg in mq.read(topic).where(headers={"kind": "fruit"})] == [b"pears"]
+        assert len(list(mq.read(topic).where(contains="apples", limit=5))) == 5
+        assert list(mq.read(topic).where(key="7", contains="pears")) == []
 
     def test_between_offsets_and_times(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"0", b"1", b"2"], timeout=PATIENCE_S)
@@ -316,23 +316,23 @@ class TestFind:
         middle = datetime.now(UTC)
         time.sleep(0.05)
         mq.publish_many(topic, [b"3", b"4"], timeout=PATIENCE_S)
-        assert [msg.value for msg in mq.admin.find(topic, start=1, end=4)] == [b"1", b"2", b"3"]
-        assert [msg.value for msg in mq.admin.find(topic, end=middle)] == [b"0", b"1", b"2"]
-        assert [msg.value for msg in mq.admin.find(topic, start=middle)] == [b"3", b"4"]
-        assert [msg.offset for msg in mq.admin.find(topic, start="-1h", end=99)] == [0, 1, 2, 3, 4]
+        assert [msg.value for msg in mq.read(topic, start=1, end=4).where()] == [b"1", b"2", b"3"]
+        assert [msg.value for msg in mq.read(topic, end=middle).where()] == [b"0", b"1", b"2"]
+        assert [msg.value for msg in mq.read(topic, start=middle).where()] == [b"3", b"4"]
+        assert [msg.offset for msg in mq.read(topic, start="-1h", end=99).where()] == [0, 1, 2, 3, 4]
 
     def test_nothing_to_find(self, mq: Client, topic: str) -> None:
         with pytest.raises(UnknownTopic):
-            next(mq.admin.find(topic))
+            next(mq.read(topic).where())
         mq.create_topic(topic)
-        assert list(mq.admin.find(topic)) == []
-        for wrong in ({"start": "new"}, {"limit": 0}, {"start": 5, "end": 5}):
+        assert list(mq.read(topic).where()) == []
+        for start, end, limit in (("new", None, 1), (0, None, 0), (5, 5, 1), ({topic: {0: 1}}, None, 1)):
             with pytest.raises(BadRequest):
-                next(mq.admin.find(topic, **wrong))  # type: ignore[arg-type]
+                next(mq.read(topic, start=start, end=end).where(limit=limit))
 
     def test_it_holds_nobody_up_and_leaves_nothing_behind(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"v"] * 10, timeout=PATIENCE_S)
-        found = mq.admin.find(topic)
+        found = mq.read(topic).where()
         assert next(found).offset == 0
         assert drain(mq, topic) == [b"v"] * 10
         assert len(list(found)) == 9
@@ -365,7 +365,7 @@ def test_asyncio_says_the_same(shared_node: RunningNode, topic: str) -> None:
             assert await mq.dead(topic, topic).purge() == 0
             assert (await mq.record(target, 0, 0).show()).value == b"v"
             edited = await mq.record(target, 0, 0).edit(value="w")
-            assert [msg.value async for msg in mq.admin.find(target, contains="w", limit=1)] == [b"w"]
+            assert [msg.value async for msg in mq.read(target).where(contains="w", limit=1)] == [b"w"]
             await mq.record(edited.ref).cancel()
             await mq.group(topic, topic).pause()
             await mq.group(topic, topic).resume()

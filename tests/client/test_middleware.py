@@ -29,7 +29,7 @@ def plain(broker: testing.Broker) -> Iterator[testing.Client]:
 
 
 def stored(plain: testing.Client, topic: str) -> list[tuple[bytes, dict[str, Any]]]:
-    return [(msg.value, msg.headers) for msg in plain.consume(topic, start="first", stop_at_end=True)]
+    return [(msg.value, msg.headers) for msg in plain.read(topic)]
 
 
 class Naming(Middleware):
@@ -70,7 +70,7 @@ def test_layers_wrap_each_other_at_every_publish(mq: testing.Client, plain: test
         *((b"ba%d" % at, {"by": b"b"}) for at in range(2, 6)),
     ]
     assert stored(plain, "wrapped.too") == [(b"ba6", {"by": b"b"})]
-    keys = [msg.key for msg in plain.consume("wrapped", start="first", stop_at_end=True)]
+    keys = [msg.key for msg in plain.read("wrapped")]
     assert keys == [None, None, b"k", None, None]
 
 
@@ -195,7 +195,7 @@ def test_compression_is_seen_by_clients_without_it_only(mq: testing.Client, plai
     found = stored(plain, "packed")
     assert [headers.get("content-encoding") for _, headers in found] == ["gzip", None, "gzip", "gzip", None]
     assert all(len(value) < 100 for value, _ in found)
-    got = [(msg.value, msg.headers) for msg in mq.consume("packed", start="first", stop_at_end=True)]
+    got = [(msg.value, msg.headers) for msg in mq.read("packed")]
     assert got == [(TEXT, {"a": b"\xff"}), (b"short", {}), (TEXT, {}), (TEXT, {}), (b"short", {})]
 
 
@@ -222,5 +222,5 @@ def test_header_bytes_that_no_layer_changes_are_sent_as_they_are(
     mq.add_middleware(Compression())
     for headers in (foreign, long_form, msgspec.msgpack.encode({"a": "b"}), None):
         mq.publish("headers", b"x", headers=headers, timeout=PATIENCE_S)
-    found = [msg.header_bytes for msg in plain.consume("headers", start="first", stop_at_end=True)]
+    found = [msg.header_bytes for msg in plain.read("headers")]
     assert found == [foreign, long_form, b"\x81\xa1a\xa1b", b""]

@@ -178,7 +178,7 @@ class TestClient:
         """It has looked for the last time, and does not yet say that it is to be woken. `aside`: somebody
         waits meanwhile, and minds the sockets."""
         mq.publish("slept", b"1", timeout=PATIENCE_S)
-        other = mq.subscribe("idle", "g", create=True)
+        other = mq.subscribe("idle", "g")
         waiting = threading.Thread(target=lambda: list(other))
         if aside:
             waiting.start()

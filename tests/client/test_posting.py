@@ -127,7 +127,7 @@ def test_asyncio_posts_wait_for_room_in_order_and_not_without_bound(
             mq._engine.transport.receive = real  # type: ignore[method-assign]
             await mq.flush(PATIENCE_S)
             assert all(each.done() for each in waiting)
-            return [msg.value async for msg in mq.consume("room", start="first", stop_at_end=True)]
+            return [msg.value async for msg in mq.read("room")]
 
     assert asyncio.run(main())[-10:] == [b"%d" % number for number in range(10)]
 

@@ -649,13 +649,13 @@ def await_consumers(mq: testing.Client, *topics: str) -> None:
 class TestRequests:
     def test_the_value_returned_is_the_reply(self, mq: testing.Client, broker: testing.Broker) -> None:
         with broker.connect() as server:
-            server.consumer("upper", group="g", create=True, workers=2)(lambda msg: msg.value.upper())
+            server.consumer("upper", group="g", workers=2)(lambda msg: msg.value.upper())
 
-            @server.consumer("double", group="g", create=True)
+            @server.consumer("double", group="g")
             async def double(order: Order) -> Order:
                 return Order(2 * order.id)
 
-            @server.consumer("silent", group="g", create=True)
+            @server.consumer("silent", group="g")
             def silent(value: bytes) -> None: ...
 
             thread = threading.Thread(target=server.run)
@@ -691,7 +691,7 @@ class TestRequests:
             thread.join()
 
     def test_a_value_that_is_none_is_a_failure(self, mq: testing.Client) -> None:
-        mq.consumer("odd", group="g", create=True, attempts_max=1)(lambda msg: object())
+        mq.consumer("odd", group="g", attempts_max=1)(lambda msg: object())
         thread = threading.Thread(target=mq.run)
         thread.start()
         await_consumers(mq, "odd")
@@ -707,7 +707,7 @@ class TestRequests:
                 if topic == REPLIES:
                     raise ValueError("no replies")
 
-        mq.consumer("stern", group="g", create=True, attempts_max=1)(lambda msg: b"!")
+        mq.consumer("stern", group="g", attempts_max=1)(lambda msg: b"!")
         mq.add_middleware(Stern())
         mq.publish("stern", b"1", headers={TO: REPLIES}, timeout=PATIENCE_S)
         mq.publish("stern", b"2", timeout=PATIENCE_S)
@@ -723,7 +723,7 @@ class TestRequests:
         self, mq: testing.Client, broker: testing.Broker
     ) -> None:
         with broker.connect() as desk:
-            desk.consumer("prices", group="desk", create=True)(lambda msg: msg.value)
+            desk.consumer("prices", group="desk")(lambda msg: msg.value)
             thread = threading.Thread(target=desk.run)
             thread.start()
             try:
@@ -844,7 +844,7 @@ class TestMessages:
         for route in ("eu.fr", "eu.de", "us", "eu.fr.paris", ""):
             mq.post("orders", route, route=route)
         mq.flush(PATIENCE_S)
-        assert [msg.value for msg in mq.consume("orders", start="first", route="eu.*", stop_at_end=True)] == [
+        assert [msg.value for msg in mq.read("orders", route="eu.*")] == [
             b"eu.fr",
             b"eu.de",
         ]
@@ -882,17 +882,14 @@ class TestMessages:
         with pytest.raises(BadRequest, match="virtual") as refused:
             next(mq.consume("both", "g"))
         assert "one, two" in refused.value.hint
-        mq.consumer("both", group="g", create=True)(lambda msg: None)
+        mq.consumer("both", group="g")(lambda msg: None)
         with pytest.raises(BadRequest, match="virtual"):
             mq.run()
         assert [msg.value for msg in mq.consume(["one", "two"], "g", stop_at_end=True)] == [b"x", b"x"]
 
     def test_who_joins_a_key_ordered_group_keeps_its_order_unasked(self, mq: testing.Client) -> None:
         mq.create_topic("orders")
-        assert (
-            list(mq.consume("orders", "g", mode="key_ordered", backoff="1h", create=True, stop_at_end=True))
-            == []
-        )
+        assert list(mq.consume("orders", "g", mode="key_ordered", backoff="1h", stop_at_end=True)) == []
         publish(mq, 3, keys=["a", "a", "b"])
         loop = mq.consume("orders", "g")
         next(loop).nack()
@@ -939,7 +936,7 @@ class TestMessages:
                 )
                 with pytest.raises(BadRequest, match="nothing to ack"):
                     msg.post_with("bills", b"twice")
-        assert [msg.headers["of"] for msg in mq.consume("bills", start="first", stop_at_end=True)] == [
+        assert [msg.headers["of"] for msg in mq.read("bills")] == [
             "0",
             "1",
             "2",
@@ -968,7 +965,7 @@ class TestMessages:
             with pytest.raises(LeaseLost):
                 msg.ack_with("bills", b"x", timeout=PATIENCE_S)
             taken.ack_soon()
-        assert list(mq.consume("bills", start="first", stop_at_end=True)) == []
+        assert list(mq.read("bills")) == []
 
 
 def test_clients_of_both_kinds_have_the_same_names() -> None:

@@ -381,7 +381,7 @@ def test_a_row_asks_for_what_its_publish_asked_for_also_after_a_restart() -> Non
 
 
 def everything(mq: testing.Client, topic: str) -> list[bytes]:
-    return [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+    return [msg.value for msg in mq.read(topic)]
 
 
 def test_what_could_not_be_sent_goes_at_the_next_start(broker: testing.Broker, tmp_path: Path) -> None:
@@ -658,7 +658,7 @@ def test_lists_go_through_it_too(broker: testing.Broker, tmp_path: Path) -> None
         with pytest.raises(BadRequest):
             mq.post_many("lists", [b"4"], partition=99)
     with broker.connect() as reader:
-        found = list(reader.consume("lists", start="first", stop_at_end=True))
+        found = list(reader.read("lists"))
     assert [(msg.value, msg.key, msg.headers) for msg in found] == [
         (b"0", b"k", {"a": "b"}),
         (b"1", None, {"a": "b"}),
@@ -796,7 +796,7 @@ def test_a_publisher_that_is_killed_loses_nothing_and_doubles_nothing(
         first = max(published) + 3  # one publish more may be on the disk, and it may be a list of two
     with connect(shared_node.endpoint, spool=tmp_path / "spool") as mq:
         mq.flush(PATIENCE_S)
-        stored = [int(msg.value) for msg in mq.consume("killed", start="first", stop_at_end=True)]
+        stored = [int(msg.value) for msg in mq.read("killed")]
     assert [value for value, count in Counter(stored).items() if count > 1] == []
     assert published <= set(stored)
     assert stored == sorted(stored)

@@ -42,9 +42,11 @@ def test_a_range_is_read_batch_by_batch(mq):
     mq.create_topic("t", partitions=2)
     published(mq, partition=0)
     published(mq, 30, partition=1)
-    assert sorted(offsets(mq.batches("t"))) == [(0, at) for at in range(100)] + [(1, at) for at in range(30)]
-    assert offsets(mq.batches("t", partition=0)) == [(0, at) for at in range(100)]
-    stretches = list(mq.batches("t", start=17, end=42, partition=0))
+    assert sorted(offsets(mq.read("t").batches())) == [(0, at) for at in range(100)] + [
+        (1, at) for at in range(30)
+    ]
+    assert offsets(mq.read("t").batches(0)) == [(0, at) for at in range(100)]
+    stretches = list(mq.read("t", start=17, end=42).batches(0))
     assert offsets(stretches) == [(0, at) for at in range(17, 42)]
     for stretch in stretches:
         values = stretch.batch.values()[stretch.first - stretch.base : stretch.end - stretch.base]
@@ -53,38 +55,58 @@ def test_a_range_is_read_batch_by_batch(mq):
 
 def test_nothing_to_read_is_no_batch(mq):
     mq.create_topic("t")
-    assert list(mq.batches("t")) == []
+    assert list(mq.read("t").batches()) == []
     published(mq, 10)
-    assert list(mq.batches("t", start=5, end=5)) == []
-    assert list(mq.batches("t", start="-1s", end=1_000)) != []
+    assert list(mq.read("t", start=5, end=5).batches()) == []
+    assert list(mq.read("t", start="-1s", end=1_000).batches()) != []
 
 
 def test_records_that_were_taken_away_are_passed_over(mq):
     published(mq, 10)
     mq.record("t", 0, 4).cancel()
     mq.record("t", 0, 9).cancel()
-    assert offsets(mq.batches("t")) == [(0, at) for at in (0, 1, 2, 3, 5, 6, 7, 8)]
+    assert offsets(mq.read("t").batches()) == [(0, at) for at in (0, 1, 2, 3, 5, 6, 7, 8)]
 
 
 def test_what_cannot_be_read(mq):
     with pytest.raises(UnknownTopic):
-        list(mq.batches("nothing"))
+        list(mq.read("nothing").batches())
     assert mq.topics("nothing") == [], "reading makes no topic"
     mq.create_topic("t", bytes_max=1_000, overflow="drop_oldest")
     published(mq, 500)
     (row,) = mq.admin.stats(["t"]).partitions
     assert row.first > 0
     with pytest.raises(OffsetOutOfRange) as caught:
-        list(mq.batches("t", start=0))
+        list(mq.read("t", start=0).batches())
     assert caught.value.detail == row.first
-    for bad in ({"start": "new"}, {"end": "first"}, {"partition": 1}, {"start": -1}):
+    for bad in ({"start": "new"}, {"end": "first"}, {"start": -1}, {"route": "eu"}, {"start": {"t": {0: 1}}}):
         with pytest.raises(BadRequest):
-            list(mq.batches("t", **bad))
+            list(mq.read("t", **bad).batches())
+    with pytest.raises(BadRequest):
+        list(mq.read("t").batches(1))
+    with pytest.raises(BadRequest, match="never ends"):
+        mq.read("t", end=5, follow=True)
+
+
+def test_a_read_is_a_loop_too(mq):
+    published(mq, 10)
+    records = mq.read("t", end=5)
+    assert [record.offset for record in records] == [0, 1, 2, 3, 4]
+    assert not hasattr(next(iter(records)), "ack"), "a record cannot be acked"
+    with mq.read("t", start=10, follow=True) as following:
+        published(mq, 1)
+        assert next(following).offset == 10
+        following.stop()
+        assert list(following) == []
+        with pytest.raises(BadRequest, match="never ends"):
+            list(following.batches())
+    with pytest.raises(BadRequest, match="no group"):
+        mq.consume("t", group="")
 
 
 def test_a_loop_that_is_left_leaves_nothing_behind(mq):
     published(mq)
-    for _ in mq.batches("t"):
+    for _ in mq.read("t").batches():
         break
     published(mq, 10)
     assert len(mq.fetch("t", "g", n=500)) > 0
@@ -94,9 +116,9 @@ def test_without_pyarrow_a_table_says_what_to_install(mq, monkeypatch):
     published(mq, 10)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(GossipqError, match="needs pyarrow") as caught:
-        mq.table("t")
+        mq.read("t").to_arrow()
     assert "pip install" in caught.value.hint
-    assert len(offsets(mq.batches("t"))) == 10, "batches do without"
+    assert len(offsets(mq.read("t").batches())) == 10, "batches do without"
 
 
 # --- tables -------------------------------------------------------------------------------------------------
@@ -107,12 +129,12 @@ def test_a_table_has_the_records_as_columns(mq):
     mq.create_topic("t", partitions=2)
     published(mq, partition=0)
     mq.publish("t", b"full", key="ada", headers={"k": b"v"}, route="eu", id="i", partition=1, timeout=5)
-    table = mq.table("t")
+    table = mq.read("t").to_arrow()
     table.validate(full=True)
     assert table.schema.equals(columns.schema("messages"))
     assert table.num_rows == 101
-    assert mq.table("t", start=20, end=23, partition=0)["value"].to_pylist() == [b"20", b"21", b"22"]
-    (row,) = mq.table("t", partition=1).to_pylist()
+    assert mq.read("t", start=20, end=23).to_arrow(0)["value"].to_pylist() == [b"20", b"21", b"22"]
+    (row,) = mq.read("t").to_arrow(1).to_pylist()
     assert (row["key"], row["headers"], row["route"], row["id"]) == (
         b"ada",
         [{"key": "k", "value": b"v"}],
@@ -124,7 +146,7 @@ def test_a_table_has_the_records_as_columns(mq):
 def test_an_empty_table_has_its_columns(mq):
     pytest.importorskip("pyarrow")
     mq.create_topic("t")
-    table = mq.table("t")
+    table = mq.read("t").to_arrow()
     assert (table.num_rows, table.schema.names[:4]) == (0, ["topic", "topic_id", "partition", "offset"])
 
 
@@ -134,8 +156,8 @@ def test_the_asyncio_twin(mq, broker):
 
     async def both():
         async with aio_connect(broker.endpoint) as twin:
-            found = [stretch async for stretch in twin.batches("t", start=10, end=30)]
-            return offsets(found), (await twin.table("t", end=5))["value"].to_pylist()
+            found = [stretch async for stretch in twin.read("t", start=10, end=30).batches()]
+            return offsets(found), (await twin.read("t", end=5).to_arrow())["value"].to_pylist()
 
     assert asyncio.run(both()) == ([(0, at) for at in range(10, 30)], [b"%d" % at for at in range(5)])
 

@@ -35,7 +35,7 @@ class TestDueTimes:
         movable.publish(topic, b"n", timeout=PATIENCE_S)
         assert (receipt.offset, receipt.ref.count("@")) == (-1, 1)
         for values in ([b"n"], [b"n"], [b"n", b"d"], [b"n", b"d"], [b"n", b"d", b"a"]):
-            assert [msg.value for msg in movable.consume(topic, start="first", stop_at_end=True)] == values
+            assert [msg.value for msg in movable.read(topic)] == values
             movable.advance("30m")
 
     def test_offsets_are_given_in_the_order_of_due_times(self, movable: testing.Client, topic: str) -> None:
@@ -337,22 +337,22 @@ class TestAbsentTopics:
     def test_the_nearest_name_is_told(self, mq: Client, topic: str) -> None:
         mq.create_topic(f"{topic}-orders")
         with pytest.raises(UnknownTopic, match=f"no topic {topic}-ordres; did you mean {topic}-orders?"):
-            next(iter(mq.consume(f"{topic}-ordres", "g")))
+            next(iter(mq.consume(f"{topic}-ordres", "g", create=False)))
         with pytest.raises(UnknownTopic, match="ordres"):
-            mq.fetch([f"{topic}-orders", f"{topic}-ordres"], "g", wait=0.1)
+            mq.fetch([f"{topic}-orders", f"{topic}-ordres"], "g", wait=0.1, create=False)
         assert [info.name for info in mq.topics(f"{topic}*")] == [f"{topic}-orders"], "none was made"
 
     def test_a_handler_of_none_ends_the_run(self, mq: Client, topic: str) -> None:
-        mq.consumer(topic, group="g")(lambda msg: None)
+        mq.consumer(topic, group="g", create=False)(lambda msg: None)
         with pytest.raises(UnknownTopic, match=topic):
             mq.run(signals=False)
 
     def test_one_can_be_made(self, mq: Client, topic: str) -> None:
-        assert list(mq.consume(topic, "g", create=True, stop_at_end=True)) == []
+        assert list(mq.consume(topic, "g", stop_at_end=True)) == []
         assert [info.name for info in mq.topics(topic)] == [topic]
 
     def test_one_is_waited_for(self, mq: Client, shared_node: RunningNode, topic: str) -> None:
-        loop = mq.consume([topic, f"{topic}-b"], "g", wait="30s", stop_at_end=True)
+        loop = mq.consume([topic, f"{topic}-b"], "g", wait="30s", create=False, stop_at_end=True)
         with connect(shared_node.endpoint) as other:
             for name in (topic, f"{topic}-b"):
                 other.publish(name, name, timeout=PATIENCE_S)
@@ -360,7 +360,7 @@ class TestAbsentTopics:
 
     def test_waiting_ends(self, mq: Client, topic: str) -> None:
         with pytest.raises(UnknownTopic, match=topic):
-            list(mq.consume(topic, "g", wait="100ms"))
+            list(mq.consume(topic, "g", wait="100ms", create=False))
 
 
 def test_durations_are_numbers_or_text_everywhere(shared_node: RunningNode, topic: str) -> None:
@@ -382,7 +382,7 @@ def test_durations_are_numbers_or_text_everywhere(shared_node: RunningNode, topi
 
 class TestFlows:
     def test_the_order_of_the_group_says_what_is_next(self, mq: Client, topic: str) -> None:
-        assert list(mq.consume(topic, "mails", create=True, stop_at_end=True)) == []
+        assert list(mq.consume(topic, "mails", stop_at_end=True)) == []
         mq.group(topic, "mails").configure(order="fair", weights={"ada": 2})
         flows = ["flood"] * 6 + ["ada"] * 3 + ["bob"]
         mq.publish_many(topic, [f"{flow} {at}" for at, flow in enumerate(flows)], flows=flows)

@@ -149,7 +149,7 @@ def test_nothing_that_was_confirmed_is_lost(shared_node: RunningNode, tmp_path: 
             confirmed = {text for producer in producers for text in producer.confirmed}
             assert len(confirmed) > 1_000
             with connect_gossipq(shared_node.endpoint) as mq:
-                stored = {msg.value.decode() for msg in mq.consume(topic, start="first", stop_at_end=True)}
+                stored = {msg.value.decode() for msg in mq.read(topic)}
                 assert confirmed <= stored
                 # what a killed gateway held comes by its lease, and to somebody
                 until(lambda: consumer.seen >= stored)

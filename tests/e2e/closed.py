@@ -133,7 +133,7 @@ def healthy(host: Host, credentials: Path) -> bool:
 
 def stored(host: Host, credentials: Path | None) -> list[bytes]:
     with connect(host.endpoint, credentials=credentials) as mq:
-        return [record.value for record in mq.consume(TOPIC, start="first", stop_at_end=True)]
+        return [record.value for record in mq.read(TOPIC)]
 
 
 def of_the_network() -> str:

@@ -478,7 +478,7 @@ class Churn(Actor):
         for value in values:
             mq.post(name, value, key=value)
         mq.flush(PATIENCE_S)
-        found = [msg.value for msg in mq.consume(name, start="first", stop_at_end=True)]
+        found = [msg.value for msg in mq.read(name)]
         assert sorted(found) == sorted(values), f"topic {name}: {len(values)} stored, {len(found)} found"
         mq.ack_soon(mq.fetch(name, GROUP, n=len(values) or 1, wait=0))
 
@@ -627,7 +627,7 @@ def read(servers: Sequence[str], history: History | None = None) -> dict[int, li
     """The records that a reader gets: partition -> values from offset 0 on. `history` notes them."""
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     with connect(*servers, timeout=PATIENCE_S) as mq:
-        for msg in mq.consume(TOPIC, start="first", stop_at_end=True):
+        for msg in mq.read(TOPIC):
             assert msg.offset == len(found[msg.partition]), "offsets have no gap"
             found[msg.partition].append(msg.value)
     if history is not None:

@@ -100,11 +100,11 @@ def _said(message: Message) -> Published:
 
 
 def _all(mq: Client, topic: str) -> list[Published]:
-    return [_said(message) for message in mq.consume(topic, start="first", stop_at_end=True)]
+    return [_said(message) for message in mq.read(topic)]
 
 
 def by_client(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:
-    for message in mq.consume(topic, start="first", stop_at_end=True):
+    for message in mq.read(topic):
         own: dict[str, Any] = message.own_options
         key, headers, name = message.key, message.header_bytes, message.id_bytes
         mq.post(copy, message.value, key=key, headers=headers, id=name, route=message.route, **own)
@@ -112,14 +112,14 @@ def by_client(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> Non
 
 def by_json_lines(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:
     """As `gossipq sub TOPIC --from first --exit-at-end -o jsonl | gossipq pub COPY --jsonl`."""
-    for number, message in enumerate(mq.consume(topic, start="first", stop_at_end=True)):
+    for number, message in enumerate(mq.read(topic)):
         record = records.from_json(records.to_json(message), number)
         mq.post(copy, record.value, key=record.key, headers=record.headers, **record.options)
 
 
 def by_looking(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:
     """As `gossipq msg show -o json`, each record."""
-    for message in mq.consume(topic, start="first", stop_at_end=True):
+    for message in mq.read(topic):
         row = {"ref": message.ref} | records.as_row(mq.record(message.ref).show())
         record = records.from_json(json.dumps(row).encode(), 1)
         mq.post(copy, record.value, key=record.key, headers=record.headers, **record.options)

@@ -182,7 +182,7 @@ def publishes_again(node: Node, topic: str) -> None:
 
 
 def values(mq: Client, topic: str) -> list[bytes]:
-    return [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+    return [msg.value for msg in mq.read(topic)]
 
 
 class TestFullDisk:

@@ -82,7 +82,7 @@ def _serves_on(served: Node) -> Iterator[None]:
 def serve_one(node: Node) -> None:
     with connect(node.endpoint) as mq:
         offset = mq.publish("served", b"normal", key=b"k", timeout=PATIENCE_S).offset
-        for msg in mq.consume("served", start=offset):
+        for msg in mq.read("served", start=offset, follow=True):
             assert msg.value == b"normal"
             break
 

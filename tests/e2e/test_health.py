@@ -108,7 +108,7 @@ class Town:
         return self._met(lambda mq: mq.publish("orders", b"x", timeout=10))
 
     def fetch(self) -> str:
-        return self._met(lambda mq: mq.fetch("orders", group="billing", n=1, wait=0.1, create=True))
+        return self._met(lambda mq: mq.fetch("orders", group="billing", n=1, wait=0.1))
 
     def _met(self, act: Callable[[Any], object]) -> str:
         try:

@@ -121,10 +121,7 @@ def load(node: Node, topic: str) -> Iterator[Load]:
 def check_kept(node: Node, running: Load) -> None:
     """Everything confirmed is at its offset, nothing is there twice."""
     with connect(node.endpoint) as mq:
-        found = [
-            (msg.value, (msg.partition, msg.offset))
-            for msg in mq.consume(running.topic, start="first", stop_at_end=True)
-        ]
+        found = [(msg.value, (msg.partition, msg.offset)) for msg in mq.read(running.topic)]
     places = dict(found)
     assert len(places) == len(found), "a record is there twice"
     assert running.confirmed.items() <= places.items()
@@ -271,7 +268,7 @@ class TestDeaths:
             tcp.socket.sendall(bytes(3 * limits.MIB))
             tcp.close()
             assert mq.publish("t", b"after", timeout=PATIENCE_S).offset == before.offset + 1
-            assert [msg.value for msg in mq.consume("t", start="first", stop_at_end=True)] == [
+            assert [msg.value for msg in mq.read("t")] == [
                 b"before",
                 b"after",
             ]

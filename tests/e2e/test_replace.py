@@ -40,7 +40,7 @@ def test_a_dead_node_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert (code, "c is replaced" in said) == (0, True), said
         assert {member.name for member in fourth.status().members} == {"a", "b", "d"}
         with connect(fourth.endpoint) as mq:
-            values = [value for stretch in mq.batches("orders") for value in stretch.values()]
+            values = [value for stretch in mq.read("orders").batches() for value in stretch.values()]
         assert sorted(values) == sorted(b"%d" % at for at in range(1_000))
     finally:
         nodes.kill()

@@ -43,7 +43,7 @@ def topic(mq: Client) -> str:
 
 
 def values(mq: Client, topic: str) -> list[bytes]:
-    return [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+    return [msg.value for msg in mq.read(topic)]
 
 
 def test_who_declares_or_asks_publishes_nothing_that_does_not_fit(

@@ -746,4 +746,4 @@ class Accounting:
 
 
 def read(mq: Client, topic: str) -> Iterator[Message]:
-    return mq.consume(topic, start="first", stop_at_end=True)
+    return mq.read(topic)

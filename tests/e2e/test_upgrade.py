@@ -134,5 +134,5 @@ def check_all(server: str, more: list[bytes], values: list[bytes]) -> None:
         end = time.monotonic() + PATIENCE_S
         while mq.admin.stats(["orders"]).partitions[0].scheduled and time.monotonic() < end:
             time.sleep(0.1)
-        found = mq.consume("orders", start="first", stop_at_end=True)
+        found = mq.read("orders")
         assert sorted(msg.value for msg in found) == sorted(values)

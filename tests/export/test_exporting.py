@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from gossipq_client.api.sync import Exports
+from gossipq_client.api.sync import Exports, Records
 
 pytest.importorskip("pyarrow", reason="exports need pyarrow")
 
@@ -256,7 +256,7 @@ def test_retention_that_takes_the_newest_record_as_it_is_compared(mq, open_folde
         raise OffsetOutOfRange("offset 2 of partition 0 cannot be read")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mq, "batches", removed)
+        patch.setattr(Records, "batches", removed)
         patch.setattr(mq.admin, "schemas", lambda: SimpleNamespace(schemas={}))
         with pytest.raises(Busy, match="retention overtook"):
             exporter.run()
@@ -531,15 +531,15 @@ def test_a_gap_is_told_once_whatever_fails_behind_it(mq, open_folder, monkeypatc
 
 def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monkeypatch):
     mq.create_topic("t", bytes_max=4_000, overflow="drop_oldest")
-    folder, batches, stats, kept = open_folder(), mq.batches, mq.admin.stats, []
+    folder, batches, stats, kept = open_folder(), Records.batches, mq.admin.stats, []
     for number in range(5):
         publish(mq, "t", 1, number)
     run(mq, folder)
     for number in range(5, 25):
         publish(mq, "t", 1, number)
 
-    def slow(*topic, **between):
-        found = list(batches(*topic, **between))
+    def slow(records, partition):
+        found = list(batches(records, partition))
         for number in range(25, 60):
             publish(mq, "t", 1, number)
         first = stats(["t"]).partitions[0].first
@@ -548,7 +548,7 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
 
     of_old = stats(["t"])  # like the answer of a former leader
     with monkeypatch.context() as patch:
-        patch.setattr(mq, "batches", slow)
+        patch.setattr(Records, "batches", slow)
         patch.setattr(mq.admin, "stats", lambda names: of_old)
         with pytest.raises(DataLoss, match="t/0: records 5 to"):
             run(mq, folder)
@@ -560,16 +560,16 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
 
 def lose(mq, monkeypatch, start, first):
     """While a run reads, retention takes records [start, first), which are behind the run."""
-    batches, spans = mq.batches, Exports(mq).spans
+    batches, spans = Records.batches, Exports(mq).spans
 
     def later(_, infos):
         return {key: span._replace(first=first) for key, span in spans(infos).items()}
 
-    def torn(*topic, **between):
+    def torn(records, partition):
         monkeypatch.setattr(Exports, "spans", later)
-        return (each for each in batches(*topic, **between) if each.end <= start or each.first >= first)
+        return (each for each in batches(records, partition) if each.end <= start or each.first >= first)
 
-    monkeypatch.setattr(mq, "batches", torn)
+    monkeypatch.setattr(Records, "batches", torn)
 
 
 def test_a_gap_before_a_file_that_a_disk_refuses_is_noted_once(mq, open_folder, monkeypatch):

@@ -25,6 +25,7 @@ from gossipq_cli.options import Choices
 from gossipq_cli.output import Output
 from gossipq_cli.progress import Progress
 from gossipq_client import columns
+from gossipq_client.api.sync import Records
 from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
 from gossipq_node.export.extract import Extract
@@ -80,16 +81,16 @@ def test_records_that_cannot_be_opened_stop_neither_the_others_nor_the_follower(
     publish(mq, "a", 3)
     publish(mq, "a", 3, 3)
     publish(mq, "b", 5)
-    damaged, batches, folder, metrics = [True], mq.batches, open_folder(), Metrics()
+    damaged, batches, folder, metrics = [True], Records.batches, open_folder(), Metrics()
     error = BadBatch("records 3 to 5 of a/0 cannot be opened: no", "read it again")
 
-    def some(topic, **options):
-        for stretch in batches(topic, **options):
-            if topic == "a" and stretch.end > 3 and damaged:
+    def some(records, partition):
+        for stretch in batches(records, partition):
+            if stretch.topic.name == "a" and stretch.end > 3 and damaged:
                 raise error
             yield stretch
 
-    monkeypatch.setattr(mq, "batches", some)
+    monkeypatch.setattr(Records, "batches", some)
     exporter = Exporter(mq, folder)
     with pytest.raises(BadBatch, match="records 3 to 5 of a/0"):
         exporter.run()

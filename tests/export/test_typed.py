@@ -173,7 +173,10 @@ def test_tables_know_it_too(mq) -> None:
     mq.publish("orders", b"before")
     mq.schema("orders", Order)
     mq.publish("orders", Order("ada", 1))
-    assert [data and data["user"] for data in mq.table("orders").column("data").to_pylist()] == [None, "ada"]
+    assert [data and data["user"] for data in mq.read("orders").to_arrow().column("data").to_pylist()] == [
+        None,
+        "ada",
+    ]
 
 
 def test_a_table_of_iceberg_for_each_topic_with_a_schema(mq, open_folder, tmp_path) -> None:

@@ -86,7 +86,7 @@ def test_nothing_confirmed_is_lost(shared_node: RunningNode, tmp_path: Path) -> 
     assert gateway.stop() == 0
     assert len(load.confirmed) > 50, "there was no load"
     with connect(shared_node.endpoint) as mq:
-        stored = [msg.value.decode() for msg in mq.consume("work", start="first", stop_at_end=True)]
+        stored = [msg.value.decode() for msg in mq.read("work")]
         (group,) = mq.topic("work").groups()
     assert set(load.confirmed) <= set(stored)
     assert max(Counter(stored).values()) == 1, "an id is stored once"

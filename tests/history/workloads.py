@@ -151,4 +151,4 @@ def finish(load: Load) -> None:
             if not left + sum(row.scheduled for row in stats.partitions):
                 break
         with load.history.recorder.call("stored-ids", topic=IDS_TOPIC) as call:
-            call.ok([msg.value.decode() for msg in mq.consume(IDS_TOPIC, start="first", stop_at_end=True)])
+            call.ok([msg.value.decode() for msg in mq.read(IDS_TOPIC)])

@@ -99,7 +99,7 @@ def test_a_task_with_an_eta_waits_in_the_broker(
     taker = Taker(link, queue)
     assert taker.until(1) == ["later"]
     assert datetime.now(UTC) >= soon
-    (record,) = mq.consume(queue.name, stop_at_end=True)
+    (record,) = mq.read(queue.name)
     assert (record.value, record.headers["task"], record.headers["task_id"]) == (
         b'"later"',
         "shop.pack",

@@ -87,7 +87,7 @@ def test_a_collector_gets_spans_and_metrics_by_the_names_of_the_convention(
     mq.add_middleware(Tracing(traces.get_tracer("test")))
     mq.add_middleware(Metrics(meters.get_meter("test")))
 
-    @mq.consumer("orders", group="billing", create=True)
+    @mq.consumer("orders", group="billing")
     def bill(value: str) -> None:
         if value == "bad":
             raise Reject("no such customer")

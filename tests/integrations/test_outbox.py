@@ -51,7 +51,7 @@ def connection(url: str) -> Iterator[sqlite3.Connection]:
 
 
 def values_of(mq: Any, topic: str) -> list[bytes]:
-    return [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+    return [msg.value for msg in mq.read(topic)]
 
 
 def test_a_row_goes_with_its_transaction(
@@ -67,7 +67,7 @@ def test_a_row_goes_with_its_transaction(
     assert relay.once() == 1
     assert relay.once() == 0
     relay.source.abandon()
-    (msg,) = shared.consume(topic, start="first", stop_at_end=True)
+    (msg,) = shared.read(topic)
     assert (msg.value, msg.key, msg.headers) == (b"kept", b"ada", {"shop": "north"})
     assert connection.execute("select count(*) from gossipq_outbox").fetchone() == (0,)
 
@@ -104,7 +104,7 @@ def test_sql_alone_can_insert_a_row(
     with connection:
         connection.execute("insert into gossipq_outbox (topic, value) values (?, 'by a trigger')", (topic,))
     Relay(shared, url).run(until_empty=True)
-    (msg,) = shared.consume(topic, start="first", stop_at_end=True)
+    (msg,) = shared.read(topic)
     assert (msg.value, len(msg.id or "")) == (b"by a trigger", 32)
 
 
@@ -176,7 +176,7 @@ def test_a_relay_in_a_thread_survives_errors_of_the_database(
         connection.commit()
         connection.close()
         relay.wake()
-        assert next(iter(shared.consume(topic, start="first", create=True))).value == b"one"
+        assert next(iter(shared.read(topic, start="first", follow=True, create=True))).value == b"one"
     assert relay.trouble == ""
 
 

@@ -46,7 +46,7 @@ def test_the_life_of_an_outbox(run: Callable[..., Any], broker: testing.Broker, 
     assert "no JSON object" in left["refused"]
     assert run("retry", "--database", url)[1] == "1 row handed to the relay\n"
     with broker.connect() as mq:
-        assert [msg.value for msg in mq.consume("orders", start="first", stop_at_end=True)] == [b"one"]
+        assert [msg.value for msg in mq.read("orders")] == [b"one"]
 
 
 def test_a_wrong_url_is_an_error_of_the_command_line(run: Callable[..., Any]) -> None:

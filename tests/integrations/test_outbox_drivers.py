@@ -44,7 +44,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def values_of(mq: Any, url: str, topic: str) -> list[bytes]:
     """Relay what is there, and return the values of a topic that no other test uses."""
     Relay(mq, url).run(until_empty=True)
-    return [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+    return [msg.value for msg in mq.read(topic)]
 
 
 def topic_of(url: str) -> str:
@@ -173,5 +173,5 @@ def test_a_relay_whose_connection_was_ended_opens_another(shared: testing.Client
             )
             Outbox().publish(connection, "ended", "one")
             connection.commit()
-        assert next(iter(shared.consume("ended", start="first", create=True))).value == b"one"
+        assert next(iter(shared.read("ended", start="first", follow=True, create=True))).value == b"one"
     assert relay.trouble == ""

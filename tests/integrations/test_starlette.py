@@ -23,7 +23,7 @@ app = FastAPI(lifespan=broker.lifespan)
 app.add_route("/readyz", broker.readyz)
 
 
-@mq.consumer("signups", group="mails", create=True)
+@mq.consumer("signups", group="mails")
 async def welcome(user: dict[str, str]) -> None:
     WELCOMED.append(user["name"])
 
@@ -103,5 +103,5 @@ def test_what_is_published_is_stored_when_the_application_has_ended() -> None:
 
     asyncio.run(use())
     with gossipq.connect() as client:
-        (msg,) = client.consume("signups", start="first", stop_at_end=True)
+        (msg,) = client.read("signups")
         assert msg.value == b"posted"

@@ -84,7 +84,7 @@ def publishes_at_the_same_time(broker: testing.Broker, tmp_path: Path, kind: str
         refs = set(pool.map(lambda number: ordered(url, f"{kind}-{number}"), range(REQUESTS)))
     assert len(refs) == REQUESTS
     with broker.connect() as mq:
-        values = [json.loads(msg.value) for msg in mq.consume("orders", start="first", stop_at_end=True)]
+        values = [json.loads(msg.value) for msg in mq.read("orders")]
     mine = [value["item"] for value in values if value["item"].rpartition("-")[0] == kind]
     assert sorted(mine) == sorted(f"{kind}-{number}" for number in range(REQUESTS))
 

@@ -62,7 +62,7 @@ def told(mq: Client, node: str) -> list[Rung]:
     if not mq.topics("_alarms"):
         return []
     found = []
-    for record in mq.consume("_alarms", start="first", stop_at_end=True):
+    for record in mq.read("_alarms"):
         with suppress(msgspec.DecodeError):
             found.append(msgspec.json.decode(record.value, type=Rung))
     return [rung for rung in found if rung.node == node]
@@ -82,11 +82,7 @@ def test_an_alarm_is_told_when_it_comes_and_when_it_goes(
         ("cleared", "orders/billing", 5),
     ]
     assert told(mq, name)[0].command == "gossipq why TOPIC --group GROUP"
-    (record,) = [
-        record
-        for record in mq.consume("_alarms", start="first", route="warning.#", stop_at_end=True)
-        if b"cleared" in record.value
-    ][:1]
+    (record,) = [record for record in mq.read("_alarms", route="warning.#") if b"cleared" in record.value][:1]
     assert (record.route, record.key) == ("warning.lag", f"{name}/lag/orders/billing".encode())
 
 

@@ -111,7 +111,7 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
     assert gossipq("topic", "show", "invoices")[0] == 6, "it stays closed"
     assert gossipq("cluster", "open", *secret)[0] == 0, "who has the secret is never locked out"
     with connect(node.endpoint) as mq:
-        values = [record.value for record in mq.consume("invoices", start="first", stop_at_end=True)]
+        values = [record.value for record in mq.read("invoices")]
         assert values == [b"1", b"2", b"4"]
 
 

@@ -53,7 +53,7 @@ def test_everything_of_an_older_store_is_there(tmp_path: Path) -> None:
         assert store_dump.load(tmp_path / "new", stream).manifest.format == FORMAT
     with embedded.open(tmp_path / "new") as mq:
         assert {topic.name for topic in mq.topics()} == {"orders", "mails"}
-        orders = drain(mq.consume("orders", start="first", stop_at_end=True))
+        orders = drain(mq.read("orders"))
         values = [message.value for message in orders.values()]
         assert sorted(values) == sorted([*(b"order %d" % n for n in range(40)), b"with an id", b"soon over"])
         assert all(

@@ -105,7 +105,7 @@ def read(endpoint: str) -> dict[int, int]:
     found = dict.fromkeys(range(PARTITIONS[KEPT]), 0)
     with connect(endpoint, timeout=PATIENCE_S) as mq:
         mq.create_topic(KEPT, partitions=PARTITIONS[KEPT], if_not_exists=True)
-        for message in mq.consume(KEPT, start="first", stop_at_end=True):
+        for message in mq.read(KEPT):
             assert message.offset == found[message.partition]
             assert message.value == value_of(KEPT, message.partition, message.offset)
             found[message.partition] += 1

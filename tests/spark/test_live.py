@@ -209,7 +209,7 @@ def test_rows_with_all_they_have(spark, shared_node: RunningNode, mq: Client, to
         F.when(F.col("id") == 7, F.lit("eu.fr")).alias("route"),
     )
     write(frame, shared_node, topic)
-    found = {int(msg.value): msg for msg in mq.consume(topic, start="first", stop_at_end=True)}
+    found = {int(msg.value): msg for msg in mq.read(topic)}
     assert sorted(found) == list(range(20))
     assert [at for at, msg in found.items() if msg.headers == {"h": b"v"}] == [at for at in found if at < 5]
     assert (found[7].route, found[8].key, found[9].key) == ("eu.fr", b"k", None)
@@ -246,7 +246,7 @@ def test_a_task_that_is_tried_again_makes_no_duplicate(
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert values(mq, topic) == Counter({(b"%d" % at).ljust(500, b"."): 3 for at in range(1_000)})
     if by == "id":
-        tries = Counter(msg.headers["attempt"] for msg in mq.consume(topic, start="first", stop_at_end=True))
+        tries = Counter(msg.headers["attempt"] for msg in mq.read(topic))
         assert tries == {b"0": tries[b"0"], b"1": tries[b"1"]}
         assert tries[b"0"] >= 200, "no attempt failed half way"
 
@@ -291,7 +291,7 @@ def test_rows_of_a_topic_say_where_they_come_from(
     read = load(spark, shared_node, topic)
     for _ in range(2):
         write(read, shared_node, target, writeId="r1")
-    found = list(mq.consume(target, start="first", stop_at_end=True))
+    found = list(mq.read(target))
     assert sorted(msg.headers["x-replay-of"] for msg in found) == sorted(
         f"{topic}/0/{at}" for at in range(10)
     )

@@ -587,9 +587,7 @@ def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: 
                 main(["spark", "replay", *map(str, line[3:]), "-s", shared_node.endpoint, "--rate", "1000"])
                 == 0
             )
-        found = Counter(
-            msg.headers["x-replay-of"] for msg in mq.consume("again", start="first", stop_at_end=True)
-        )
+        found = Counter(msg.headers["x-replay-of"] for msg in mq.read("again"))
         assert len(found) == sum(found.values()) == 19
     ran = gossipq("replay", table, "--to", "007")
     assert ran.code == 2

@@ -162,7 +162,7 @@ def test_spark_submit_on_a_standalone_cluster(
         ran = standalone.submit(str(job), str(filled), shared_node.endpoint)
         assert ran.returncode == 0, ran.stderr[-3_000:]
         assert {"rows 6000", "executors 2"} <= set(ran.stdout.splitlines())
-        found = Counter(msg.value for msg in mq.consume("copies", start="first", stop_at_end=True))
+        found = Counter(msg.value for msg in mq.read("copies"))
     assert found == Counter({b"value %d" % at: 2 for at in range(3_000)})
     ran = standalone.submit(str(HOME / "spark" / "jobs" / "growth.py"), str(filled), "-o", "json")
     assert ran.returncode == 0, ran.stderr[-3_000:]

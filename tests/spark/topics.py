@@ -6,4 +6,4 @@ from gossipq_client import Client
 
 
 def values(mq: Client, topic: str) -> Counter[bytes]:
-    return Counter(msg.value for msg in mq.consume(topic, start="first", stop_at_end=True))
+    return Counter(msg.value for msg in mq.read(topic))

@@ -36,7 +36,7 @@ def main() -> None:
         print(mend(mq, "orders", "billing"))
         schema = mq.topic("orders").schema()
         print(schema.version if schema is not None else "no schema")
-        for found in mq.admin.find("orders", start="-1h", end=None, contains="ada", limit=3):
+        for found in mq.read("orders", start="-1h").where(contains="ada", limit=3):
             print(found.ref, found.publish_time, found.id)
     except UnknownTopic as unknown:
         print(unknown)

@@ -26,7 +26,7 @@ mq.add_middleware(counting)
 mq.add_middleware(MessageLog())
 
 
-@mq.consumer("mails", group="smtp", workers=4, time_limit="30s", create=True)
+@mq.consumer("mails", group="smtp", workers=4, time_limit="30s")
 def send(mail: Mail, msg: Message) -> str:
     if "@" not in mail.to:
         raise Reject(f"{msg.ref}: no address")
@@ -47,4 +47,4 @@ def ask(to: str) -> str:
 
 if __name__ == "__main__":
     mq.run(stop_at_end=True)
-    print(counting.done, send(Mail("ada@x", ""), next(iter(mq.consume("mails")))))
+    print(counting.done, send(Mail("ada@x", ""), next(iter(mq.read("mails", follow=True)))))

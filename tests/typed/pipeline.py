@@ -27,7 +27,7 @@ async def step(mq: aio.Client) -> int:
 
 
 async def go_on(mq: aio.Client, kept: dict[int, int]) -> dict[int, int]:
-    async for msg in mq.consume("counts", start={"counts": kept}, stop_at_end=True):
+    async for msg in mq.read("counts", start={"counts": kept}):
         kept[msg.partition] = msg.offset + 1
     return kept
 

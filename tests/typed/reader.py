@@ -6,7 +6,7 @@ from gossipq_client import embedded, testing
 def total(directory: str) -> int:
     with embedded.open(directory, timeout="10s") as mq:
         receipt = mq.publish_many("rows", [b"1", "2", {"n": 3}], keys=["a", None, "b"])
-        size = sum(len(stretch.values()) for stretch in mq.batches("rows", start="first", end=None))
+        size = sum(len(stretch.values()) for stretch in mq.read("rows", start="first", end=None).batches())
         return size + receipt.count
 
 

@@ -87,7 +87,7 @@ class Exchanges:
                 self._read()
 
     def _read_from(self, first: int) -> None:
-        for stretch in self._client.batches(self._topic, start=first or "first"):
+        for stretch in self._client.read(self._topic, start=first or "first").batches():
             for offset, value in enumerate(stretch.values(), stretch.first):
                 self._next = offset + 1
                 self._apply(offset, json.loads(value))

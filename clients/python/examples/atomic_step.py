@@ -15,5 +15,5 @@ with gossipq.connect() as mq:
     for msg in mq.consume("words", group="measure", stop_at_end=True):
         msg.ack_with("lengths", f"{msg.value.decode()} {len(msg.value)}")  # or neither
     # --
-    for msg in mq.consume("lengths", start="first", stop_at_end=True):
+    for msg in mq.read("lengths"):
         print(msg.value.decode())

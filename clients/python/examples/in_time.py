@@ -7,6 +7,6 @@ with gossipq.connect() as mq:
     for number in range(20):
         mq.publish("trips", b"trip %d" % number, key=b"car %d" % (number % 7))
     # -- in the guide
-    for msg in mq.consume("trips", order="time", late_after="10s", start="first", stop_at_end=True):
+    for msg in mq.read("trips", order="time", late_after="10s"):
         print(msg.value.decode(), "late" if msg.late else "in time")
     # --

@@ -5,7 +5,7 @@ import gossipq
 with gossipq.connect() as mq:
     mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"])
     # -- in the guide
-    for msg in mq.admin.find("letters", contains="Deer", start="-1h", limit=10):
+    for msg in mq.read("letters", start="-1h").where(contains="Deer", limit=10):
         new = mq.record(msg.topic, msg.partition, msg.offset).edit(value="Dear Bob")  # both or neither
     # --
     for msg in mq.consume("letters", group="post", stop_at_end=True):

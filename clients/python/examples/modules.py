@@ -27,7 +27,7 @@ def pack(parcel: str) -> None:
 mails = gossipq.Handlers()
 
 
-@mails.consumer("mails", group="senders", create=True)
+@mails.consumer("mails", group="senders")
 def send(address: str) -> None:
     print(f"mail to {address}")
 

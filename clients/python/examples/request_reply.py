@@ -12,7 +12,7 @@ mq, desk = gossipq.connect(), gossipq.connect()
 
 
 # -- in the guide
-@desk.consumer("prices", group="desk", create=True)
+@desk.consumer("prices", group="desk")
 def price(item: str) -> dict:
     return {"item": item, "cents": 120}
 

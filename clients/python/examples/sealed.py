@@ -47,11 +47,9 @@ def main() -> None:
         mq.add_middleware(Sealer({1: old, 2: new}, using=2))
         before.publish("patients", b"ada: 37.2")
         mq.publish("patients", b"bob: 38.9")
-        sealed = [record.value for record in plain.consume("patients", start="first", stop_at_end=True)]
+        sealed = [record.value for record in plain.read("patients")]
         assert not any(b"ada" in value for value in sealed)
-        for value, record in zip(
-            sealed, mq.consume("patients", start="first", stop_at_end=True), strict=True
-        ):
+        for value, record in zip(sealed, mq.read("patients"), strict=True):
             print(value[0], record.value.decode())
 
 

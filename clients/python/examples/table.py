@@ -4,6 +4,6 @@ import gossipq
 
 with gossipq.connect() as mq:
     # -- in the guide
-    table = mq.table("orders", start="-10m")  # a pyarrow.Table, for polars, duckdb and pandas
+    table = mq.read("orders", start="-10m").to_arrow()  # a pyarrow.Table, for polars, duckdb and pandas
     print(table.num_rows, "records", table.column_names)
     # --

@@ -16,7 +16,7 @@ import gossipq
 mq = gossipq.aio.connect()
 
 
-@mq.consumer("signups", group="mails", create=True)
+@mq.consumer("signups", group="mails")
 async def welcome(user: dict[str, str]) -> None:
     print("welcome", user["name"])
 

@@ -28,10 +28,10 @@ from gossipq.errors import (
     Unreachable,
 )
 from gossipq.wire.schemas import Schema
-from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Subscription, connect
+from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Records, Subscription, connect
 from gossipq_client.handlers import Handlers, Middleware, Outgoing
 from gossipq_client.operations import DeadLetter, Job, StoredRecord
-from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
+from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt, Record
 from gossipq_client.values import Reject, Retry, TimeLimitExceeded
 
 __all__ = [
@@ -59,6 +59,8 @@ __all__ = [
     "PendingReceipt",
     "PendingReceipts",
     "Receipt",
+    "Record",
+    "Records",
     "Refused",
     "Reject",
     "Retry",

@@ -95,7 +95,7 @@ def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Con
     seen, found = 0, 0
     marks: list[float] = []
     if load.batch == 1:
-        for message in mq.consume(load.topic, GROUP, create=True):
+        for message in mq.consume(load.topic, GROUP):
             with message:
                 found = crc32(message.value, found)
             seen += 1
@@ -105,7 +105,7 @@ def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Con
                 break
     else:
         while seen < load.records:
-            batch = mq.fetch(load.topic, GROUP, n=load.fetch, wait=FETCH_WAIT_S, create=True)
+            batch = mq.fetch(load.topic, GROUP, n=load.fetch, wait=FETCH_WAIT_S)
             values = batch.values()
             found = crc32(b"".join(values), found)
             mq.ack_soon(batch)

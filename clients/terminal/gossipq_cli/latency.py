@@ -128,7 +128,7 @@ def consume(choices: Choices, offer: Offer, pipe: Connection) -> None:
     seen = histogram()
     with ask.connect(choices) as mq:
         mq.topics(offer.topic)
-        mq.fetch(offer.topic, GROUP, n=1, wait=0, create=True)
+        mq.fetch(offer.topic, GROUP, n=1, wait=0)
         pipe.send("ready")
         while seen.get_total_count() < offer.records:
             batch = mq.fetch(offer.topic, GROUP, wait=FETCH_WAIT_S)

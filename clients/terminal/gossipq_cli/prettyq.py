@@ -51,7 +51,7 @@ def export(mq: "Client", topics: list[str], out: Path, file_bytes: int = wire.FI
         for partition in mq.topic(topic).positions():
             layout = wire.Layout(topic, file_bytes)
             with closing(Folder(out / str(partition))) as folder:
-                for stretch in mq.batches(topic, partition=partition):
+                for stretch in mq.read(topic).batches(partition):
                     for number, data in enumerate(stretch.values(), stretch.first):
                         folder.write(layout.put(number, data))
                         count += 1

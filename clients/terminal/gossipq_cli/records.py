@@ -24,7 +24,7 @@ from gossipq_ops.inputs import moment_of, seconds_of
 SCREEN_BYTES, SCREEN_LINES = 4_096, 40  #: of a value on screen
 
 if TYPE_CHECKING:
-    from gossipq_client import Message
+    from gossipq_client import Record as ReadRecord
 
 CONTENT = ("value", "value_base64", "key", "key_base64", "headers", "headers_base64", "id_base64")
 TOLD = (
@@ -228,7 +228,7 @@ def cut(value: bytes) -> str:
     return f"{head}\n... cut: {size(len(value))} in all; --raw has every byte, -o json all of the record"
 
 
-def to_json(message: "Message") -> bytes:
+def to_json(message: "ReadRecord") -> bytes:
     """Return one line for `sub -o jsonl`, from which `from_json` makes the same record."""
     return json_text(as_row(message) | {"attempt": message.attempt}).encode() + b"\n"
 
@@ -240,14 +240,14 @@ def text_or_base64(name: str, value: bytes) -> dict[str, str]:
         return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
-def _headers(message: "Message") -> bytes:
+def _headers(message: "ReadRecord") -> bytes:
     return b",".join(
         name.encode() + b":" + (value.encode() if isinstance(value, str) else value)
         for name, value in message.headers_shown.items()
     )
 
 
-_FIELDS: dict[str, Callable[["Message"], bytes]] = {
+_FIELDS: dict[str, Callable[["ReadRecord"], bytes]] = {
     "t": lambda m: m.topic.encode(),
     "p": lambda m: b"%d" % m.partition,
     "o": lambda m: b"%d" % m.offset,
@@ -263,12 +263,12 @@ _FIELDS: dict[str, Callable[["Message"], bytes]] = {
 }
 
 
-def formatter(pattern: str) -> Callable[["Message"], bytes]:
+def formatter(pattern: str) -> Callable[["ReadRecord"], bytes]:
     """Return a function that formats one record by `pattern`.
 
     A pattern without newline and NUL ends in a newline.
     """
-    parts: list[bytes | Callable[[Message], bytes]] = []
+    parts: list[bytes | Callable[[ReadRecord], bytes]] = []
     text, at = "", 0
     while at < len(pattern):
         two = pattern[at : at + 2]

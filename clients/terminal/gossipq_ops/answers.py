@@ -142,7 +142,7 @@ class Answerer:
         wanted |= {"end": place_of(ask.end)} if ask.end else {}
         found = [
             _listed(message)
-            for message in self.mq.admin.find(ask.topic, limit=FOUND_MAX, progress=progress, **wanted)
+            for message in self.mq.read(ask.topic).where(limit=FOUND_MAX, progress=progress, **wanted)
         ]
         return Records(found, looked, total, len(found) == FOUND_MAX)
 

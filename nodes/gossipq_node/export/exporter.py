@@ -373,7 +373,7 @@ class Exporter:
         """
         newest = part.position.newest
         first = start if newest is None or newest.offset < part.first else newest.offset
-        for stretch in self._mq.batches(part.info.name, start=first, end=end, partition=part.number):
+        for stretch in self._mq.read(part.info.name, start=first, end=end).batches(part.number):
             self._check_topic(part, stretch)
             if stretch.first == first < start and newest_of(stretch.within(first, first + 1)) != newest:
                 raise self._went_back(f"{part.name} has another record {first} than the export")

@@ -114,7 +114,7 @@ def _watched(hosts: list[Host], load_s: float) -> list[Snapshot]:
         for topic, (partitions, _) in TOPICS.items():
             mq.create_topic(topic, partitions=partitions)
         for topic, group, _, _ in GROUPS:
-            mq.fetch(topic, group, n=1, wait=0.1, create=True)
+            mq.fetch(topic, group, n=1, wait=0.1)
         mq.group("clicks", "fraud").configure(alarm_lag=5_000)
     news: SimpleQueue[News] = SimpleQueue()
     watch = Watch(

@@ -113,7 +113,7 @@ def test_a_search_that_nobody_waits_for_ends(client) -> None:
             progress(looked, 100)
             yield None
 
-    client.answers = {"find": find}
+    client.answers = {"read.where": find}
     assert answerer.answer(Find("orders", "x")) == Failed("the search was left")
 
 
@@ -237,7 +237,7 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
     with connect(shared_node.endpoint) as consumer:
         taken = 0
         while taken < 4:
-            for message in consumer.fetch(topic, "billing", n=4 - taken, wait=5.0, create=True):
+            for message in consumer.fetch(topic, "billing", n=4 - taken, wait=5.0):
                 message.reject("rotten" if taken < 3 else "lost")
                 taken += 1
         consumer.flush()

@@ -101,9 +101,7 @@ class Broker:
         feed = self._feeds.get((topic, group))
         if feed is None:
             start = "first" if self.options.push_type == 1 else "new"
-            subscribe = partial(
-                self.desk.mq.subscribe, topic, group, start=start, credit=CREDIT_RECORDS, create=True
-            )
+            subscribe = partial(self.desk.mq.subscribe, topic, group, start=start, credit=CREDIT_RECORDS)
             feed = self._feeds[topic, group] = Feed(subscribe, partial(self._over, topic, group))
         feed.join(taker)
         return feed

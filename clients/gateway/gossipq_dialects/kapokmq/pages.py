@@ -183,7 +183,7 @@ class Pages:
         found: deque[wire.Message] = deque(maxlen=LISTED_MAX)
         for name in [name for name in topics if not name.startswith("_")][:TOPICS_MAX]:
             done = await self._done(name)
-            async for record in self._mq.admin.find(name, start=start or "first", end=end):
+            async for record in self._mq.read(name, start=start or "first", end=end).where():
                 state = wire.CONSUMED if record.offset < done.get(record.partition, 0) else wire.WAITING
                 if wanted in (state, wire.ALL):
                     code, created_s = (

@@ -90,7 +90,6 @@ class Broker:
                 self.options.group,
                 route=place[1],
                 credit=CREDIT_RECORDS,
-                create=True,
             )
             feed = self._feeds[place] = Feed(subscribe, partial(self._over, place))
         feed.join(taker)

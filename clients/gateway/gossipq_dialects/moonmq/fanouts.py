@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from gossipq.errors import Busy, GossipqError, UnknownTopic
-from gossipq_client.aio import Message
+from gossipq_client import Record
 from gossipq_gateway.dialect import Desk
 
 TELL_S = 0.5  #: interval at which acks are stored
@@ -27,7 +27,7 @@ class Listener(Protocol):
     """A connection that is bound to the queue."""
 
     def has_room(self) -> bool: ...
-    def give(self, message: Message) -> None:
+    def give(self, message: Record) -> None:
         """Take a message. The listener calls `acked` later."""
 
     def ended(self, error: GossipqError) -> None:
@@ -39,8 +39,8 @@ class Share:
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
-        self.waiting: deque[Message] = deque()
-        self.in_hand: dict[int, Message] = {}
+        self.waiting: deque[Record] = deque()
+        self.in_hand: dict[int, Record] = {}
 
     def offer(self) -> None:
         """Deliver as many as the connection takes."""
@@ -62,7 +62,7 @@ class Fanout:
     def __init__(self, desk: Desk, queue_topic: str, group: str) -> None:
         self._desk, self._topic, self._group = desk, topic_of(queue_topic), group
         self._shares: dict[Listener, Share] = {}
-        self._left: dict[int, Message] = {}
+        self._left: dict[int, Record] = {}
         #: behind the last read message; the offset that the group has stored
         self._end = self._told = 0
         self._there = asyncio.Event()
@@ -82,7 +82,7 @@ class Fanout:
             for message in [*share.in_hand.values(), *share.waiting]:
                 self._keep(message)
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: Record) -> None:
         """Keep a message for the next client. With too many, the fanout ends and starts again."""
         if len(self._left) < LEFT_MAX:
             self._left[message.offset] = message
@@ -127,7 +127,7 @@ class Fanout:
     async def _read(self) -> None:
         try:
             start = await self._begin()
-            async for message in self._desk.mq.consume(self._topic, start=start):
+            async for message in self._desk.mq.read(self._topic, start=start, follow=True):
                 self._end = message.offset + 1
                 if not self._shares:
                     self._keep(message)

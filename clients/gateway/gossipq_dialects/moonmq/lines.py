@@ -8,6 +8,7 @@ from collections import deque
 from functools import partial
 
 from gossipq.errors import GossipqError
+from gossipq_client import Record
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
 from gossipq_dialects.acks import acked
@@ -141,7 +142,7 @@ class Binding:
             self._line.lines.counters.acked()
         self.push(number, message)
 
-    def push(self, number: int, message: Message) -> None:
+    def push(self, number: int, message: Record) -> None:
         self._line.lines.counters.delivered()
         frame = wire.push(self._asked.queue, number, message.value)
         if self._line.answers:
@@ -214,7 +215,7 @@ class Everyone:
     def has_room(self) -> bool:
         return self._binding.has_room() and len(self._in_hand) < self._binding.in_flight_max
 
-    def give(self, message: Message) -> None:
+    def give(self, message: Record) -> None:
         number = wire.number_of(message.partition, message.offset, True)
         self._in_hand[number] = message.offset
         self._binding.push(number, message)

@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from gossipq.errors import GossipqError
+from gossipq_client import Record
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
 from gossipq_dialects import forms
@@ -150,7 +151,7 @@ class Messages:
             if is_for_all and fanout is not None:
                 fanout.acked(once.all, message.offset)
                 fanout.leave(once.all)
-            else:
+            elif isinstance(message, Message):
                 acked(message)
 
         self._broker.desk.counters.delivered()
@@ -163,7 +164,7 @@ class Once:
     """Takes one message of either kind."""
 
     def __init__(self) -> None:
-        self.message: asyncio.Future[tuple[Message, bool]] = asyncio.get_running_loop().create_future()
+        self.message: asyncio.Future[tuple[Record, bool]] = asyncio.get_running_loop().create_future()
         self.all = ForAll(self)
 
     def has_room(self) -> bool:
@@ -174,8 +175,11 @@ class Once:
 
     def give_back(self) -> None:
         """Give a direct message back. Fanout messages stay for the next client."""
-        if not self.message.cancel() and self.message.exception() is None and not self.message.result()[1]:
-            self.message.result()[0].settle(GIVEN_BACK)
+        if self.message.cancel() or self.message.exception() is not None:
+            return
+        record, _ = self.message.result()
+        if isinstance(record, Message):
+            record.settle(GIVEN_BACK)
 
     def ended(self, error: GossipqError) -> None:
         if not self.message.done():
@@ -191,7 +195,7 @@ class ForAll:
     def has_room(self) -> bool:
         return self._once.has_room()
 
-    def give(self, message: Message) -> None:
+    def give(self, message: Record) -> None:
         self._once.message.set_result((message, True))
 
     def ended(self, error: GossipqError) -> None:

@@ -56,7 +56,7 @@ async def _query(desk: Desk, request: Request) -> Response:
         raise ValueError(f"pos and partition from 0, limit from 1 to {LIMIT_MAX}")
     frames, size, after = list[bytes](), 0, position
     try:
-        stretches = desk.mq.batches(topic, start=position, partition=partition)
+        stretches = desk.mq.read(topic, start=position).batches(partition)
         async for stretch in stretches:
             for number, data in enumerate(stretch.values(), stretch.first):
                 if len(frames) < limit and (not frames or size + len(data) < ANSWER_BYTES_MAX):

@@ -42,7 +42,7 @@ class Outlet:
         self._room = asyncio.Event()
         self.used_s = self._begun_s = self._loop.time()
         self.is_over = False
-        self._subscription = mq.subscribe(topic, group, credit=CREDIT_RECORDS, create=True)
+        self._subscription = mq.subscribe(topic, group, credit=CREDIT_RECORDS)
         self._task = asyncio.create_task(self._run())
 
     def take(self, taken: Taken) -> None:

@@ -131,7 +131,7 @@ class Broker:
         if pulling is None:
             if len(self._pulling) >= FETCHERS_MAX:
                 raise wire.Refused(f"{FETCHERS_MAX} applications and topics are pulled", 402)
-            fetcher = self._desk.mq.fetcher(list(topics), place[0], create=True)
+            fetcher = self._desk.mq.fetcher(list(topics), place[0])
             pulling = self._pulling[place] = Pulling(fetcher)
         count = min(max(1, asked.batchsize or 1), wire.BATCH_MAX)
         async with pulling.lock:

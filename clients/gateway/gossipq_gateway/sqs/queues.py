@@ -248,7 +248,7 @@ class Queues:
         last = ends[0].end - 1
         if last < ends[0].first:
             self._at_end.set()
-        async for msg in self.mq.consume(TOPIC, start="first"):
+        async for msg in self.mq.read(TOPIC, start="first", follow=True):
             try:
                 queue = msgspec.json.decode(msg.value, type=Queue)
             except msgspec.DecodeError:

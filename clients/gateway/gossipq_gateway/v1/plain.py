@@ -10,8 +10,7 @@ import msgspec
 
 from gossipq.errors import BadRequest
 from gossipq.types import HEADERS, IDS, KEYS
-from gossipq_client import DeadLetter, Job, Receipt, StoredRecord
-from gossipq_client.aio import Message
+from gossipq_client import DeadLetter, Job, Receipt, Record, StoredRecord
 from gossipq_client.session import Stretch
 from gossipq_client.values import GIVEN_BACK, payloads, results
 from gossipq_gateway.v1 import shapes
@@ -161,7 +160,7 @@ def stored_list(receipt: Receipt) -> shapes.StoredList:
     )
 
 
-def shown(record: StoredRecord | Message) -> shapes.Delivery:
+def shown(record: StoredRecord | Record) -> shapes.Delivery:
     """Convert a record of any kind."""
     found = shapes.Delivery(
         topic=record.topic,
@@ -175,7 +174,7 @@ def shown(record: StoredRecord | Message) -> shapes.Delivery:
     return found
 
 
-def delivery(msg: Message, lease: str = "") -> shapes.Delivery:
+def delivery(msg: Record, lease: str = "") -> shapes.Delivery:
     """Convert a delivered record."""
     found = shown(msg)
     found.attempt, found.lease = msg.attempt, lease

@@ -285,7 +285,7 @@ async def read_range(call: Call) -> shapes.Page:
     for number in wanted:
         while len(found) < asked.n and size < READ_BYTES_MAX and places[number] < ends[number]:
             first, end = places[number], min(places[number] + asked.n - len(found), ends[number])
-            stretches = mq.batches(topic, start=first, end=end, partition=number)
+            stretches = mq.read(topic, start=first, end=end).batches(number)
             async for stretch in stretches:
                 found += plain.deliveries_of(stretch)
                 size += sum(map(len, stretch.values()))
@@ -302,15 +302,11 @@ async def read_range(call: Call) -> shapes.Page:
 async def find(call: Call) -> shapes.Deliveries:
     """Find records by key, by a text in their value, and by headers."""
     asked: shapes.Find = call.query
-    found = call.caller.mq.admin.find(
+    found = call.caller.mq.read(
         call.path["topic"],
         start=plain.start_of(asked.start),
         end=None if asked.end is None else plain.start_of(asked.end),
-        key=asked.key,
-        contains=asked.contains,
-        header=plain.headers_of(asked.header),
-        limit=asked.n,
-    )
+    ).where(key=asked.key, contains=asked.contains, headers=plain.headers_of(asked.header), limit=asked.n)
     try:
         async with asyncio.timeout(FIND_S_MAX):
             return shapes.Deliveries(records=[plain.delivery(msg) async for msg in found])

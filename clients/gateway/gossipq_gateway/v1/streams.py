@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gossipq.errors import BadRequest, Busy, GossipqError, LeaseLost
-from gossipq_client import Job
-from gossipq_client.aio import Message, Subscription
+from gossipq_client import Job, Record
+from gossipq_client.aio import Message, Records
 from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller, Callers
 from gossipq_gateway.counters import Counters
@@ -44,7 +44,7 @@ async def events(call: Call) -> StreamingResponse:
     asked: shapes.Stream = call.query
     last = call.request.headers.get(LAST_EVENT, "")
     start = plain.start_of(asked.start)
-    options: dict[str, Any] = {"wait": 0.0}
+    options: dict[str, Any] = {}
     if asked.route:
         options["route"] = asked.route
     if asked.order is not None:
@@ -56,11 +56,11 @@ async def events(call: Call) -> StreamingResponse:
     where = await (positions.go_on(mq, topics, last) if last else positions.begin(mq, topics, start))
     reader = await call.caller.reader()
     try:
-        subscription = reader.mq.subscribe(topics, start=where.offsets, **options)
+        records = reader.mq.read(topics, start=where.offsets, follow=True, **options)
     except BaseException:
         await call.caller.leave(reader)
         raise
-    told = _told(call.caller, subscription, where, call.counters)
+    told = _told(call.caller, records, where, call.counters)
     return Streamed(told, partial(call.caller.leave, reader))
 
 
@@ -120,16 +120,16 @@ class Streamed(StreamingResponse):
 
 
 async def _told(
-    caller: Caller, subscription: Subscription, where: positions.Positions, counters: Counters
+    caller: Caller, records: Records, where: positions.Positions, counters: Counters
 ) -> AsyncIterator[bytes]:
-    waiting: asyncio.Future[Message] | None = None
+    waiting: asyncio.Future[Record] | None = None
     caller.users += 1
     try:
         # an id without data is not an event, but lets a browser continue there if nothing follows
         yield b": gossipq\nid: %s\n\n" % where.text.encode()
-        async with subscription:
+        async with records:
             while True:
-                waiting = waiting or asyncio.ensure_future(anext(subscription))
+                waiting = waiting or asyncio.ensure_future(anext(records))
                 done, _ = await asyncio.wait((waiting,), timeout=BEAT_S)
                 if not done:
                     yield b": alive\n\n"
@@ -194,8 +194,6 @@ class Conversation:
         if opening.start is not None:
             options["start"] = plain.start_of(opening.start)
         topics = socket.path_params["topic"].split(",")
-        if not opening.create:
-            options["wait"] = 0.0
         self._subscription = caller.mq.subscribe(topics, opening.group, create=opening.create, **options)
         self._free = asyncio.Semaphore(opening.credit)
 

@@ -16,7 +16,7 @@ def charge(order: Order) -> None:
 
 
 # the orders of one customer are paid one at a time, in order
-@mq.consumer("orders", group="bank", mode="key_ordered", attempts_max=3, create=True)
+@mq.consumer("orders", group="bank", mode="key_ordered", attempts_max=3)
 def pay(message: Message, order: Order) -> None:
     if order.cents <= 0:
         raise Reject("nothing to pay")  # a dead letter at once

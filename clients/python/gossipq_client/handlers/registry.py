@@ -257,7 +257,7 @@ class Handlers:
         batch_wait: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
-        """Register a function as the handler of a topic's records: see `Client.consumer`."""
+        """Register a function as the handler of records, as `Client.consumer`. Durations are in seconds."""
         limit_s = None if time_limit is None else inputs.duration_ms(time_limit, "time_limit", 1) / 1000
         size, wait_s = _batch(batch_size, batch_wait, time_limit)
         if size:

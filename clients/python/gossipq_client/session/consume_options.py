@@ -19,15 +19,12 @@ class FetchOptions(TypedDict, total=False):
     """Durations are seconds, a timedelta, or text such as "30s". The policies (lease, attempts_max,
     backoff) belong to the group: they apply to all its consumers, until a consumer names another value.
 
-    start: where a new group or a reader begins: "first", "new", an offset, an aware datetime, "-10m". A
-        reader may also give an offset for each partition: {"orders": {0: 17, 1: 4}}. Other partitions, and
-        topics that match a pattern later, begin at "first". Default: "first"; "new" for a reader without
-        stop_at_end.
+    start: where a new group begins: "first" (by default), "new", an offset, an aware datetime, "-10m"
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order). The first
         consumer of a group chooses the mode. A later one with another mode is refused; see
         `mq.group(topic, group).configure`.
     route: take only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
-    create: create missing topics; otherwise a missing topic raises NotFound
+    create: make missing topics, as publishing does (True). With False a missing topic raises NotFound.
     ack: False = at most once: a record counts as done before it leaves the node
     ahead: False = records come only when a fetch asks for them, and none wait here for the next fetch. So
         every record in flight is with a caller.
@@ -39,7 +36,7 @@ class FetchOptions(TypedDict, total=False):
     start: inputs.Start | inputs.Starts | None
     mode: Mode | None
     route: Routes | None
-    create: bool
+    create: bool | None
     ack: bool
     ahead: bool
     lease: inputs.Duration | None
@@ -48,19 +45,28 @@ class FetchOptions(TypedDict, total=False):
 
 
 class ConsumeOptions(FetchOptions, total=False):
-    """credit: the most records that wait here. Default: 1,000 for a reader; about a second of work for a
-    consumer of a group.
+    """credit: the most records that wait here. Default: about a second of work.
     wait: how long to wait for topics that do not exist yet
-    order: for a reader, "time" = all partitions as one stream, by publish time; default: each partition has
-    its own order
-    late_after: with order="time", how long a record waits for partitions without news (1 s). A record that
-    comes later than that has `msg.late` set.
     """
 
     credit: int | None
     wait: inputs.Duration | None
+
+
+class ReadOptions(TypedDict, total=False):
+    """route: read only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
+    order: "time" = all partitions as one stream, by publish time; default: each partition has its own order
+    late_after: with order="time", how long a record waits for partitions without news (1 s). A record that
+    comes later than that has `late` set.
+    credit: the most records that wait here. Default: 1,000.
+    create: make missing topics; by default a missing topic raises NotFound
+    """
+
+    route: Routes | None
     order: Literal["time"] | None
     late_after: inputs.Duration | None
+    credit: int | None
+    create: bool | None
 
 
 class Joining(NamedTuple):
@@ -81,6 +87,17 @@ class Joining(NamedTuple):
     #: user code gets the records of a key one after the other, though several may be here
     key_runs: bool = False
     by_fetches: bool = False  #: it is served by fetches, which ask for as many records as they need
+
+    def one_range(self) -> tuple[str, inputs.Start]:
+        """The one topic and the start of a range that is read in bulk. Raises BadRequest."""
+        plain = not (self.routes or self.late_after_ms is not None or isinstance(self.start, Mapping))
+        if len(self.names) != 1 or "*" in self.names[0] or not plain:
+            raise BadRequest(
+                "whole batches come from one topic, without route= and order=, and from one start",
+                hint="iterate over the records instead, or read each topic by itself",
+            )
+        assert not isinstance(self.start, Mapping)
+        return self.names[0], "first" if self.start is None else self.start
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         offsets = self.start if isinstance(self.start, Mapping) else {}
@@ -121,7 +138,7 @@ def joining(
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
     backoff: Backoff | None = None,
-    create: bool = False,
+    create: bool | None = None,
     wait: inputs.Duration | None = None,
     order: Literal["time"] | None = None,
     late_after: inputs.Duration | None = None,
@@ -149,7 +166,7 @@ def joining(
         routes,
         ack,
         follows,
-        create,
+        bool(group) if create is None else create,
         patience_ms,
         late_after_ms,
         ahead,
@@ -164,7 +181,7 @@ def _checked_start(
         if group:
             raise BadRequest(
                 "start= with an offset for each partition is for readers: a group keeps its own positions",
-                hint="leave group= out, or move the group: mq.group(topic, group).seek",
+                hint="use read(), or move the group: mq.group(topic, group).seek",
             )
         return inputs.starts_of(start, names)
     if start is not None:
@@ -181,7 +198,7 @@ def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Dura
     if order != "time":
         raise BadRequest(f"order={order!r}", hint='write order="time", or leave it out')
     if group:
-        hint = 'leave group= out to read in that order; in a group mode="key_ordered" keeps each key in order'
+        hint = 'read() has that order; in a group mode="key_ordered" keeps each key in order'
         raise BadRequest('order="time" is for readers: members of a group share the records', hint=hint)
     return LATE_AFTER_MS if late_after is None else inputs.duration_ms(late_after, "late_after")
 

@@ -29,7 +29,7 @@ def command(choices: Choices, start: str, only: str | None) -> None:
     rows = []
     with ask.connect(choices) as mq:
         if not ask.missing(mq, [TOPIC]):
-            for record in mq.consume(TOPIC, start=start, stop_at_end=True):
+            for record in mq.read(TOPIC, start=start):
                 row = json.loads(record.value)
                 if only is None or row["user"] == only:
                     rows.append({"time": iso(row.pop("time_ms"))} | row)

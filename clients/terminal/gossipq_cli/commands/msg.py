@@ -20,7 +20,7 @@ from gossipq_ops.answers import published_ms
 from gossipq_ops.inputs import moment_of
 
 if TYPE_CHECKING:
-    from gossipq_client import Message
+    from gossipq_client import Record
 
 FOUND_MAX = 100  #: default number of records shown by `find`
 
@@ -103,7 +103,7 @@ def find(
             given[name] = _place(place, flag)
     out, shown, progress = Output(choices), 0, Progress("records", choices.quiet)
     with ask.connect(choices) as mq, closing(progress):
-        found = mq.admin.find(topic, limit=limit or None, progress=progress, **given)
+        found = mq.read(topic).where(limit=limit or None, progress=progress, **given)
         for _ in out.stream(_rows(found, progress), "ref"):
             shown += 1
     if shown == limit and shown:
@@ -121,7 +121,7 @@ def _place(text: str, option: str) -> str | int | datetime:
         raise click.BadParameter(f"{error}; or an offset", param_hint=f"'{option}'") from None
 
 
-def _rows(found: "Iterator[Message]", progress: Progress) -> Iterator[tuple[dict[str, Any], str]]:
+def _rows(found: "Iterator[Record]", progress: Progress) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each record as an object and as a line for people."""
     for record in found:
         progress.clear()

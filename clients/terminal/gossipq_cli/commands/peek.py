@@ -19,7 +19,7 @@ from gossipq_cli.output import Column, Output
 from gossipq_ops.inputs import place_of
 
 if TYPE_CHECKING:
-    from gossipq_client import Client, Message
+    from gossipq_client import Client, Record
 
 #: states of records that a group has finished
 DONE = ("acked", "dead", "voided", "removed", "skipped")
@@ -97,7 +97,7 @@ def command(
             raise ask.no_topic(mq, topic)
         parts = found(mq, topic, group) if group else []
         if place is not None:
-            rows = [_shown(record) for record in mq.admin.find(topic, start=place, limit=number)]
+            rows = [_shown(record) for record in mq.read(topic, start=place).where(limit=number)]
         else:
             rows = list(islice(_open(mq, topic, parts) if group else _newest(mq, topic, number), number))
     columns = [Column("ref"), Column("time", spaced, title="published"), Column("key", dashed)]
@@ -139,7 +139,7 @@ def _from_position(
 
 def _values(mq: "Client", topic: str, position: int, partition: int) -> Iterator[tuple[int, bytes]]:
     """Yield offsets and values up to the end of the partition."""
-    for stretch in mq.batches(topic, start=position, partition=partition):
+    for stretch in mq.read(topic, start=position).batches(partition):
         yield from enumerate(stretch.values(), stretch.first)
 
 
@@ -151,7 +151,7 @@ def _place(text: str) -> str | int | datetime:
         raise click.BadParameter(str(error), param_hint="--from") from None
 
 
-def _shown(record: "Message") -> Row:
+def _shown(record: "Record") -> Row:
     ref = f"{record.topic}/{record.partition}/{record.offset}"
     return {"ref": ref, "value": None} | records.as_row(record)
 

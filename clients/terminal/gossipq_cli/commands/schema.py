@@ -145,7 +145,7 @@ def _newest(mq: "Client", topic: str, last: int) -> Iterator[tuple[str, bytes]]:
     """Yield records with their refs."""
     for number, (first, end) in sorted(mq.topic(topic).positions().items()):
         if first < end:
-            for each in mq.batches(topic, start=max(first, end - last), end=end, partition=number):
+            for each in mq.read(topic, start=max(first, end - last), end=end).batches(number):
                 for offset, value in enumerate(each.values(), each.first):
                     yield f"{topic}/{number}/{offset}", value
 

@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from gossipq_ops.inputs import moment_of
 
 if TYPE_CHECKING:
     from gossipq.values import GroupStats
-    from gossipq_client import Client, Message, Subscription
+    from gossipq_client import Client, Record, Records, Subscription
 
 LOOK_S = 1.0  #: interval at which the topic of the first alarm is looked for
 QUIET_S = 0.5  #: after this time without records, a remark is printed
@@ -117,7 +117,7 @@ def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
 
 
 @contextmanager
-def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
+def complaints(out: Output, subscription: "Subscription | Records") -> Iterator[None]:
     """While the block runs, print once on stderr why no records can
     arrive, and when they do again.
     """
@@ -154,17 +154,19 @@ class _UnwrittenError(BaseException):
 
 
 def _print(
-    subscription: "Subscription",
-    render: Callable[["Message"], bytes],
+    subscription: "Subscription | Records",
+    render: Callable[["Record"], bytes],
     number: int,
     remark: threading.Timer,
 ) -> int:
     """Write messages to stdout, at most `number` (0: no limit). Returns how many."""
+    from gossipq_client import Message
+
     printed, out = 0, sys.stdout.buffer
     try:
         for message in subscription:
             remark.cancel()
-            with message:
+            with message if isinstance(message, Message) else nullcontext():
                 try:
                     out.write(render(message))
                     out.flush()
@@ -178,7 +180,7 @@ def _print(
     return printed
 
 
-def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
+def tame(render: Callable[["Record"], bytes]) -> Callable[["Record"], bytes]:
     """Return the text without control characters for a terminal."""
     return lambda message: readable(render(message), keep="\n\t").encode()
 
@@ -277,7 +279,11 @@ def command(
         if not _first_alarm(mq, topics, Output(choices), exit_at_end):
             return failures.FAILED if number else failures.DONE
         lines = _lines(mq, topics, create, rows)
-        subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
+        subscription: Subscription | Records
+        if group is None:
+            subscription = mq.read(list(topics), start=where, follow=not exit_at_end, **given)
+        else:
+            subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
         complains = complaints(Output(choices), subscription)
         with subscription, complains, remarks(Output(choices), lines) as remark:
             printed = _print(subscription, render, number, remark)

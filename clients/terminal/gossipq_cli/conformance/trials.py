@@ -26,7 +26,7 @@ from gossipq_cli.conformance.driver import Driver, Taken, publication
 from gossipq_cli.demo.nodes import DemoNode, Nodes
 
 if TYPE_CHECKING:
-    from gossipq_client import Client, Message
+    from gossipq_client import Client, Record
 
 COME_S = 30.0  #: for a record that exists
 LONG_S = 60.0  #: for a record after a fault
@@ -194,7 +194,7 @@ def what_failed_comes_again_and_ends_as_a_dead_letter(stage: Stage) -> None:
 def a_key_waits_for_its_record_that_failed(stage: Stage) -> None:
     """In a key-ordered group, records of another key are delivered meanwhile."""
     topic = stage.topic()
-    stage.mq.fetch(topic, "g", n=1, wait=0.1, mode="key_ordered", create=True)  # makes the group
+    stage.mq.fetch(topic, "g", n=1, wait=0.1, mode="key_ordered")  # makes the group
     for number in range(3):
         for key in (b"ada", b"bob"):
             stage.mq.post(topic, b"%d" % number, key=key)
@@ -557,9 +557,9 @@ def _stored(stage: Stage, topic: str) -> list[bytes]:
     return [bytes(msg.value) for msg in _read(stage, topic)]
 
 
-def _read(stage: Stage, topic: str) -> "Iterable[Message]":
+def _read(stage: Stage, topic: str) -> "Iterable[Record]":
     """Return all records in the topic, read without a group."""
-    return stage.mq.consume(topic, start="first", stop_at_end=True)
+    return stage.mq.read(topic)
 
 
 class Trial(NamedTuple):

@@ -33,7 +33,7 @@ def main(servers: list[str], topic: str, group: str, pipe: Connection) -> None:
 
 def take(mq: gossipq_client.Client, topic: str, group: str, pipe: Connection) -> None:
     """Do one fetch: report and ack."""
-    batch = mq.fetch(topic, group, n=FETCH_RECORDS, wait=WAIT_S, create=True)
+    batch = mq.fetch(topic, group, n=FETCH_RECORDS, wait=WAIT_S)
     if not batch:
         return
     rows = enumerate(zip(batch, batch.values(), strict=True))

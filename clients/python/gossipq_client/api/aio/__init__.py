@@ -7,6 +7,7 @@ from gossipq_client.api.aio.consumer import Fetcher, Message, Subscription
 from gossipq_client.api.aio.driver import PendingReceipt
 from gossipq_client.api.aio.exports import Exports
 from gossipq_client.api.aio.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
+from gossipq_client.api.aio.records import Records
 
 __all__ = [
     "Admin",
@@ -18,6 +19,7 @@ __all__ = [
     "Message",
     "PendingReceipt",
     "RecordHandle",
+    "Records",
     "Subscription",
     "TopicHandle",
     "connect",

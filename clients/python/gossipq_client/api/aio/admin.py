@@ -1,16 +1,13 @@
 """The operator of a whole cluster: its nodes, clients, growth, alarms, schemas and users."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 from gossipq import limits
 from gossipq.messages import Identity, Members, StatsReply, StatusReply
 from gossipq.values import AccessChange, AccessTable, Alarm, ClientRow, ConfigRow, GrowthRow
 from gossipq.wire.schemas import Declared
-from gossipq_client.api.aio.consumer import Consumers, Message
 from gossipq_client.api.aio.operator import Operator
 from gossipq_client.api.aio.schemas import Schemas
-from gossipq_client.operations import Progress, Search
-from gossipq_client.values import inputs
 
 
 class Admin:
@@ -20,8 +17,8 @@ class Admin:
     Each verb raises Unreachable if no node answers within the client's timeout.
     """
 
-    def __init__(self, client: Consumers, operator: Operator, schemas: Schemas) -> None:
-        self._client, self._operator, self._schemas = client, operator, schemas
+    def __init__(self, operator: Operator, schemas: Schemas) -> None:
+        self._operator, self._schemas = operator, schemas
 
     # --- nodes and clients
 
@@ -59,40 +56,11 @@ class Admin:
         again for this time. Returns the number of workers that knew it."""
         return await self._operator.run(self._operator.asking.kick(session, for_ms))
 
-    # --- schemas, and a search
+    # --- schemas
 
     async def schemas(self) -> Declared:
         """Return the declared schemas by topic id. `versions` includes topics whose schema was removed."""
         return await self._schemas.declared()
-
-    def find(
-        self,
-        topic: str,
-        *,
-        start: inputs.Start = "first",
-        end: inputs.Start | None = None,
-        key: inputs.Value | None = None,
-        contains: inputs.Value | None = None,
-        header: inputs.Headers | None = None,
-        limit: int | None = None,
-        progress: Progress | None = None,
-    ) -> AsyncIterator[Message]:
-        """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in
-        their value, these headers; at most `limit`. `progress` is told now and then how many were looked at,
-        and of how many."""
-        search = Search(start, end, key, contains, header, limit, progress, self._operator.wall_ms)
-        return self._found(topic, start, search)
-
-    async def _found(self, topic: str, start: inputs.Start, search: Search) -> AsyncIterator[Message]:
-        await self._operator.run(self._operator.asking.cover(topic, search))
-        if search.over:
-            return
-        async for record in self._client.consume(topic, start=start, stop_at_end=True):
-            if search.wants(record):
-                yield record
-            if search.over:
-                return
-        search.report()
 
     # --- the roster
 

@@ -10,7 +10,7 @@ from gossipq.values import TopicInfo
 from gossipq.wire import schemas
 from gossipq.wire.schemas import Declaration, Declared, Schema
 from gossipq_client.api.aio.producer import Producers
-from gossipq_client.api.aio.reader import Reader
+from gossipq_client.api.aio.reader import read_batches
 from gossipq_client.values import topic_options
 
 DECLARE_TRIES = 16  #: others may declare at the same time
@@ -20,9 +20,9 @@ SCHEMAS_CONFIG = topic_options(1, retain="forever")
 class Schemas:
     """Declares the schemas of topics, and knows those that others declared."""
 
-    def __init__(self, client: Producers, reader: Reader) -> None:
+    def __init__(self, client: Producers) -> None:
         """`client` publishes declarations, and checks values by the schemas in use."""
-        self._client, self._reader = client, reader
+        self._client = client
 
     async def use(self, topic: str, declared: Any = None) -> Schema:
         """Check what is published to a topic by its schema from now on, as `Facade.schema` says."""
@@ -88,7 +88,7 @@ class Schemas:
         try:
             if not (await self._client._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
                 return Declared()
-            stretches = [each async for each in self._reader.batches(schemas.TOPIC, partition=0)]
+            stretches = [each async for each in read_batches(self._client, schemas.TOPIC, partition=0)]
         except Forbidden:
             return Declared()
         return Declared(value for each in stretches for value in each.values())

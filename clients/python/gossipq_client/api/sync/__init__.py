@@ -6,6 +6,7 @@ from gossipq_client.api.sync.client import Client, connect
 from gossipq_client.api.sync.consumer import Fetcher, Message, Subscription
 from gossipq_client.api.sync.exports import Exports
 from gossipq_client.api.sync.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
+from gossipq_client.api.sync.records import Records
 
 __all__ = [
     "Admin",
@@ -16,6 +17,7 @@ __all__ = [
     "GroupHandle",
     "Message",
     "RecordHandle",
+    "Records",
     "Subscription",
     "TopicHandle",
     "connect",

@@ -263,14 +263,14 @@ class ChangedMessage(Message, eq=False):
         self._of._settled = settled
 
 
-def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator[Message]:
+def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator[Any]:
     """Messages one by one, after a first step that yields None. Messages that the user has not seen
     are given back when the loop ends.
     """
     engine, consuming = client._engine, client._engine.session.consuming
     end, leave_later = partial(consuming.close, subscription), engine.later.append
     front, leased, hands = partial(consuming.front, subscription), subscription.leased, consuming.hands
-    held, handed, waits = None, 0, False
+    held, handed, waits, has_group = None, 0, False, bool(subscription.group)
     try:
         yield cast(Message, None)  # taken by `started`
         while not subscription.over:
@@ -296,7 +296,8 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                     break  # given back; an open message was taken just before the pause
                 if aloud or (leased and part not in hands):
                     client._begin(held, offset)
-                message = Message(held, offset, client)
+                is_message = has_group or receiving  # middleware takes messages, also those of readers
+                message: Any = Message(held, offset, client) if is_message else Record(held, offset)
                 handed = after
                 if receiving:
                     try:
@@ -351,7 +352,8 @@ class Subscription:
             raise BadRequest("somebody waits for the next message of this subscription", hint=hint) from None
         self._state.kept = True
         try:
-            return self._messages.__next__()
+            message: Message = self._messages.__next__()
+            return message
         finally:
             if not self._state.kept:
                 self._messages = started(messages(self._client, self._state))
@@ -509,6 +511,13 @@ def _said(options: FetchOptions) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _in_group(topics: str | Iterable[str], group: str, options: ConsumeOptions) -> Joining:
+    """A consumer of a group. Raises BadRequest."""
+    if not group:
+        raise BadRequest("no group named", hint='name one: group="billing", or read() without a group')
+    return joining(topics, group, **options)
+
+
 class Consumers(Producers):
     """The part of a client that consumes."""
 
@@ -520,20 +529,19 @@ class Consumers(Producers):
     def subscribe(
         self,
         topics: str | Iterable[str],
-        group: str | None = None,
+        group: str,
         *,
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> Subscription:
-        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come. With a group they are
-        shared among its consumers.
+        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come, shared among the consumers of
+        the group. `read` reads them without a group.
 
-        A new group begins at the first record. A reader (no group) begins with the next record that
-        is published, or with stop_at_end at the first one; `start` overrides both. With stop_at_end
-        the loop ends when all records that can be delivered now were delivered. It does not wait
-        for records that are delayed or wait for another attempt. Raises BadRequest.
+        A new group begins at the first record, or at `start`. With stop_at_end the loop ends when all records
+        that can be delivered now were delivered. It does not wait for records that are delayed or wait for
+        another attempt. A missing topic is made, unless create=False. Raises BadRequest.
         """
-        return self._subscribed(joining(topics, group, **options), stop_at_end)
+        return self._subscribed(_in_group(topics, group, options), stop_at_end)
 
     def _subscribed(self, asked: Joining, stop_at_end: bool) -> Subscription:
         state = self._engine.made_subscription(asked, stop_at_end)
@@ -546,7 +554,7 @@ class Consumers(Producers):
     def consume(
         self,
         topics: str | Iterable[str],
-        group: str | None = None,
+        group: str,
         *,
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
@@ -554,7 +562,7 @@ class Consumers(Producers):
         """The messages of `subscribe`, with the same options, for a loop that never has to be
         stopped from outside. Leaving the loop ends the subscription.
         """
-        return self._subscribed(joining(topics, group, **options)._replace(key_runs=True), stop_at_end)
+        return self._subscribed(_in_group(topics, group, options)._replace(key_runs=True), stop_at_end)
 
     @shows(joining, FetchOptions)
     def fetch(

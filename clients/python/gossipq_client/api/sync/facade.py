@@ -10,13 +10,12 @@ from gossipq.messages import CreateTopic, Topics
 from gossipq.types import META_SHARD
 from gossipq.values import TopicInfo
 from gossipq.wire.schemas import Schema
-from gossipq_client import columns
 from gossipq_client.api.sync.admin import Admin
 from gossipq_client.api.sync.consumer import Consumers, Message
 from gossipq_client.api.sync.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
 from gossipq_client.api.sync.jobs import JobQuestions
 from gossipq_client.api.sync.operator import Operator
-from gossipq_client.api.sync.reader import Reader
+from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.requester import Requester
 from gossipq_client.api.sync.runner import Runner
 from gossipq_client.api.sync.schedules import Schedules
@@ -24,7 +23,7 @@ from gossipq_client.api.sync.schemas import Schemas
 from gossipq_client.handlers import Function, Handlers, Limits, RunEnd, shows, until_signal
 from gossipq_client.io import REQUEST_SECONDS
 from gossipq_client.operations import Job, ScheduleOptions, schedule_of
-from gossipq_client.session import ConsumeOptions, FetchOptions, Receipt, Stretch, joining
+from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, Receipt, joining
 from gossipq_client.values import (
     Common,
     PublishOptions,
@@ -59,12 +58,8 @@ class Facade(Consumers):
         return found
 
     @cached_property
-    def _reader(self) -> Reader:
-        return Reader(self)
-
-    @cached_property
     def _schemas(self) -> Schemas:
-        return Schemas(self, self._reader)
+        return Schemas(self)
 
     @cached_property
     def schedules(self) -> Schedules:
@@ -74,7 +69,7 @@ class Facade(Consumers):
     @cached_property
     def admin(self) -> Admin:
         """The verbs for the whole cluster: nodes, clients, growth, alarms, users."""
-        return Admin(self, self._operator, self._schemas)
+        return Admin(self._operator, self._schemas)
 
     # --- handlers
 
@@ -308,32 +303,29 @@ class Facade(Consumers):
         """
         return self.schedules.set(topic, value, name=name, **options)
 
-    # --- reading in bulk
+    # --- reading without a group
 
-    def batches(
+    @shows(joining, ReadOptions)
+    def read(
         self,
-        topic: str,
+        topics: str | Iterable[str],
         *,
-        start: inputs.Start = "first",
+        start: inputs.Start | inputs.Starts | None = None,
         end: inputs.Start | None = None,
-        partition: int | None = None,
-    ) -> Iterator[Stretch]:
-        """Read the records between `start` and `end` (offsets, aware datetimes, "-10m"; default: all records
-        that exist now), batch by batch, in order within each partition. Raises NotFound, also if retention
-        has removed `start`, BadRequest, and Refused."""
-        return self._reader.batches(topic, start=start, end=end, partition=partition)
+        follow: bool = False,
+        **options: Unpack[ReadOptions],
+    ) -> Records:
+        """Read records without a group, from `start` to `end` (offsets, aware datetimes, "-10m"); nothing is
+        acked. Iterate over it, or call `batches()`, `to_arrow()` or `where()`.
 
-    def table(
-        self,
-        topic: str,
-        *,
-        start: inputs.Start = "first",
-        end: inputs.Start | None = None,
-        partition: int | None = None,
-    ) -> "columns.Table":
-        """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value,
-        route, id, deliver_at; for a topic with a schema also data, which is null where the value does not
-        fit. Needs pyarrow."""
-        columns.arrow()
-        schema = self._schemas.of(topic)
-        return self._reader.table(topic, schema, start=start, end=end, partition=partition)
+        start: by itself the first record, and with `follow` the next one that is published. An offset for
+            each partition is {"orders": {0: 17, 1: 4}}: other partitions, and topics that match a pattern
+            later, begin at "first".
+        end: by itself the last record that exists when reading begins
+        follow: do not end, and wait for further records
+
+        Raises BadRequest; the first record raises NotFound for a missing topic.
+        """
+        if start is None:
+            start = "new" if follow else "first"
+        return Records(self, self._schemas, joining(topics, None, start=start, **options), end, follow=follow)

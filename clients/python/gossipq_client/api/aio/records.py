@@ -1,0 +1,139 @@
+"""Reading records without a group: one by one, batch by batch, or as a table."""
+
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from gossipq.errors import BadRequest
+from gossipq_client import columns
+from gossipq_client.api.aio.consumer import Consumers, Subscription
+from gossipq_client.api.aio.operator import Operator
+from gossipq_client.api.aio.reader import read_batches
+from gossipq_client.api.aio.schemas import Schemas
+from gossipq_client.operations import Progress, Search
+from gossipq_client.session import Joining, Record, Stretch
+from gossipq_client.values import inputs
+
+
+class Records:
+    """Records of topics, as `mq.read("orders")`. Nothing is acked, and no group is changed.
+
+    Iterate over it for its records, or call `batches`, `to_arrow` or `where`. The iteration ends with the
+    last record that exists when it begins, unless it follows the topics.
+    """
+
+    def __init__(
+        self,
+        client: Consumers,
+        schemas: Schemas,
+        asked: Joining,
+        end: inputs.Start | None,
+        *,
+        follow: bool,
+    ) -> None:
+        """Raises BadRequest for `end` with `follow`."""
+        if follow and end is not None:
+            raise BadRequest("follow=True never ends", hint="leave end= out, or follow=")
+        self._client, self._schemas, self._asked = client, schemas, asked
+        self._end, self._follows = end, follow
+        self._operator = Operator(client)
+        self._loop: Subscription | None = client._subscribed(asked, False) if follow else None
+
+    def _iterated(self) -> Subscription:
+        if self._loop is None:
+            self._loop = self._client._subscribed(self._asked, True)
+        return self._loop
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        if self._end is not None:
+            return self.where()
+        return self._iterated().__aiter__()
+
+    async def __anext__(self) -> Record:
+        """Return the next record. A cancelled wait loses none."""
+        if self._end is not None:
+            raise BadRequest("end= is for a loop", hint="iterate over it")
+        return await self._iterated().__anext__()
+
+    @property
+    def trouble(self) -> str:
+        """Why no record can come now, "" if nodes answer; as that of a subscription."""
+        return "" if self._loop is None else self._loop.trouble
+
+    def stop(self) -> None:
+        """End the loop after the current record. Callable from any thread and from a signal handler."""
+        if self._loop is not None:
+            self._loop.stop()
+
+    async def aclose(self) -> None:
+        """End reading. A second call is harmless."""
+        if self._loop is not None:
+            await self._loop.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def where(
+        self,
+        *,
+        key: inputs.Value | None = None,
+        contains: inputs.Value | None = None,
+        headers: inputs.Headers | None = None,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[Record]:
+        """Yield the records with this key, with this text in their value, and with these headers; at most
+        `limit`. `progress(looked, total)` is called now and then. Raises NotFound, and BadRequest."""
+        self._require_end("where")
+        start = self._asked.start
+        if isinstance(start, Mapping):
+            raise BadRequest("start= with an offset for each partition", hint="name one start for a search")
+        search = Search(
+            "first" if start is None else start,
+            self._end,
+            key,
+            contains,
+            headers,
+            limit,
+            progress,
+            self._operator.wall_ms,
+        )
+        return self._found(search)
+
+    async def _found(self, search: Search) -> AsyncIterator[Record]:
+        for name in self._asked.names:
+            await self._operator.run(self._operator.asking.cover(name, search))
+        if search.over:
+            return
+        async for record in self._client._subscribed(self._asked, True):
+            if search.wants(record):
+                yield record
+            if search.over:
+                return
+        search.report()
+
+    async def batches(self, partition: int | None = None) -> AsyncIterator[Stretch]:
+        """Yield the records of one topic batch by batch, in order within each partition. Raises NotFound,
+        also if retention has removed `start`, BadRequest, and Refused."""
+        self._require_end("batches")
+        topic, start = self._asked.one_range()
+        async for stretch in read_batches(self._client, topic, start, self._end, partition):
+            yield stretch
+
+    async def to_arrow(self, partition: int | None = None) -> "columns.Table":
+        """Return the records of one topic as a pyarrow.Table: topic, topic_id, partition, offset,
+        publish_time, key, headers, value, route, id, deliver_at; for a topic with a schema also data, which
+        is null where the value does not fit. Needs pyarrow. Raises what `batches` raises."""
+        columns.arrow()
+        topic, _ = self._asked.one_range()
+        schema = await self._schemas.of(topic)
+        return columns.table([each async for each in self.batches(partition)], schema)
+
+    def _require_end(self, verb: str) -> None:
+        if self._follows:
+            raise BadRequest(f"follow=True never ends, and {verb}() needs an end", hint="leave follow= out")
