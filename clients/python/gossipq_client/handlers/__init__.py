@@ -8,7 +8,7 @@ from gossipq_client.handlers.departure import Outgoing, lists_of, one_of, outgoi
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.limits import LOOK_MS, Limits, RunEnd
-from gossipq_client.handlers.middleware import Around, CallNext, Layers, Middleware
+from gossipq_client.handlers.middleware import Around, CallNext, Layers, Middleware, makers
 from gossipq_client.handlers.registry import Function, Handler, Handlers, Hook
 from gossipq_client.handlers.reports import left, overdue, returned, stack_of, tell, untold
 from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
@@ -42,6 +42,7 @@ __all__ = [
     "left",
     "lists_of",
     "make_replies",
+    "makers",
     "one_of",
     "outgoing",
     "overdue",

@@ -83,6 +83,10 @@ class Layers:
         return Layers([*self.all, ware])
 
 
+#: makes the middleware that each new client has first; filled by `gossipq_client.instrumentation`
+makers: list[Callable[[], Middleware]] = []
+
+
 def _overrides(ware: Middleware, name: str) -> bool:
     return getattr(type(ware), name, None) is not getattr(Middleware, name)
 

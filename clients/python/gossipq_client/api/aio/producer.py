@@ -12,7 +12,17 @@ from gossipq.types import Now
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.aio.connection import Connection
 from gossipq_client.api.aio.driver import Gate, PendingReceipt
-from gossipq_client.handlers import Layers, Middleware, Outgoing, lists_of, one_of, outgoing, sendable, shows
+from gossipq_client.handlers import (
+    Layers,
+    Middleware,
+    Outgoing,
+    lists_of,
+    makers,
+    one_of,
+    outgoing,
+    sendable,
+    shows,
+)
 from gossipq_client.io import Engine, Spool
 from gossipq_client.session import (
     Awaited,
@@ -55,9 +65,9 @@ class Producers(Connection):
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
-        self._layers = Layers()
+        self._layers = Layers([make() for make in makers])
         #: nothing has a look at records before they are sent: no middleware, no schema, no spool
-        self._direct = True
+        self._direct = not makers
 
     def _reset(self) -> None:
         super()._reset()
