@@ -58,15 +58,13 @@ def lost_failures(history: list[Operation]) -> Iterator[str]:
                 for partition, row in rows.items():
                     read[partition].update(row)
     seen = {partition: set(rows.values()) for partition, rows in read.items()}
+    highest = {partition: max(rows, default=-1) for partition, rows in read.items()}
     for pair in pairs(history, "send"):
         if pair.is_ok and pair.completed is not None:
             for _, partition, (offset, name) in pair.completed.value:
-                highest = max(read.get(partition, ()), default=-1)
-                if offset <= highest and name not in seen[partition]:
-                    yield (
-                        f"log: lost write {name} of {partition}: confirmed at {offset}, readers reached "
-                        f"{highest}"
-                    )
+                end = highest.get(partition, -1)
+                if offset <= end and name not in seen[partition]:
+                    yield f"log: lost write {name} of {partition} at {offset}, and readers reached {end}"
         elif pair.has_failed:
             for _, partition, name in pair.invoked.value:
                 if name in seen.get(partition, ()):
