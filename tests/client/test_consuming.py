@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.hand import CREDIT, HOME, LEADER, SHARD, Hand
+from client.hand import CREDIT, HOME, LEADER, SHARD, Hand, Sent
 from gossipq.errors import BadBatch, BadRequest, Internal, LeaseLost, TopicFull, UnknownTopic
 from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import (
@@ -1094,3 +1094,36 @@ def test_what_a_subscription_costs_does_not_grow_with_those_that_have_nothing_to
     hand.up(LEADER)
     again = hand.held_back
     assert len(again) == 1_000, "a new way is used at once"
+
+
+class TestADeliveryThatAClaimOvertook:
+    """The leader does not find its records in the claim, and gives them to another consumer."""
+
+    @pytest.fixture
+    def claimed(self, hand: Hand) -> tuple[Hand, Subscription, Sent]:
+        subscription = hand.subscribe()
+        hand.deliver(subscription.parts[0], 0, 2)
+        hand.session.disconnected(LEADER)
+        hand.session.connected(LEADER)
+        hand.welcome()
+        (asked,) = [each for each in hand.held_back if isinstance(each.body, Subscribe)]
+        assert asked.body.holding == [(9 << 16, 0, 2)]
+        return hand, subscription, asked
+
+    def test_is_ignored_until_the_claim_is_answered(self, claimed: tuple[Hand, Subscription, Sent]) -> None:
+        hand, subscription, asked = claimed
+        hand.deliver(subscription.parts[0], 2, 2)
+        assert subscription.untaken_records == 2
+        hand.accept([asked])
+        hand.deliver(subscription.parts[0], 2, 2)
+        assert subscription.untaken_records == 4
+
+    def test_is_ignored_if_it_comes_late_by_another_way(
+        self, claimed: tuple[Hand, Subscription, Sent]
+    ) -> None:
+        """It was forwarded by a frontdoor, and the claim went to the leader directly."""
+        hand, subscription, asked = claimed
+        hand.accept([asked])
+        hand.leader = HOME
+        hand.deliver(subscription.parts[0], 2, 2)
+        assert subscription.untaken_records == 2

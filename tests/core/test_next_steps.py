@@ -38,7 +38,7 @@ class World:
         self.orders = single(self.worker.topic("orders", TopicOptions(backoff_ms=[500], attempts_max=2)))
         self.config, self.newcomers = GroupOptions(**group), 0
 
-    def publish(self, count=1, route=b"", **fixed):
+    def store(self, count=1, route=b"", **fixed):
         self.worker.publish(self.orders, [b"x"] * count, route=route, fixed=fixed.get("fixed") or {})
 
     def join(self, who, records=100, routes=()):
@@ -71,7 +71,7 @@ class World:
         return getattr(self, f"_{words[0]}")(*words[1:])
 
     def _pub(self, topic, value):
-        self.publish()
+        self.store()
 
     def _sub(self, topic, flag, group, *more):
         assert (topic, flag, group) == ("orders", "--group", "g")
@@ -111,59 +111,59 @@ class World:
 
 
 def paused(world):
-    world.publish()
+    world.store()
     world.join(ADA, 0)
     world._set(paused=True)
 
 
 def no_consumer(world):
-    world.publish()
+    world.store()
     world.join(ADA, 0)
     world.leave(ADA)
 
 
 def no_credit(world):
-    world.publish()
+    world.store()
     world.join(ADA, 0)
 
 
 def in_flight(world):
-    world.publish()
+    world.store()
     world.join(ADA)
 
 
 def retrying(world):
-    world.publish()
+    world.store()
     world.join(ADA)
     world.nack(ADA, 0, 1, reason="boom")
 
 
 def dead(world):
-    world.publish()
+    world.store()
     world.join(ADA)
     world.nack(ADA, 0, 1, dead="rejected")
 
 
 def acked(world):
-    world.publish()
+    world.store()
     world.join(ADA)
     world.ack(ADA, 0, 1)
 
 
 def window_full(world):
     world.config = GroupOptions(in_flight_max=1)
-    world.publish(2)
+    world.store(2)
     world.join(ADA)
 
 
 def unmatched(world):
-    world.publish(route=b"us")
+    world.store(route=b"us")
     world.join(ADA, routes=["eu"])
 
 
 def behind_a_held_key(world):
     world.config = GroupOptions(mode="key_ordered")
-    world.publish(2, fixed={KEY_HASH: array("I", [7, 7])})
+    world.store(2, fixed={KEY_HASH: array("I", [7, 7])})
     world.join(ADA, 1)
     world.join(BOB)
 
@@ -223,7 +223,7 @@ def test_the_next_step_changes_the_group(make, state) -> None:
 
 def test_a_record_that_is_gone_has_no_next_step() -> None:
     world = World()
-    world.publish(2)
+    world.store(2)
     world.join(ADA, 0)
     world.worker.ask(1, OPERATOR, Cancel(Ref(world.orders, 0)))
     standing, _ = world.stands()
@@ -242,7 +242,7 @@ def lived(number) -> World:
         if what == 0:
             count = chance.randint(1, 4)
             keys = {KEY_HASH: array("I", [chance.choice([0, 7, 9]) for _ in range(count)])}
-            world.publish(count, chance.choice([b"", b"eu", b"us"]), fixed=keys)
+            world.store(count, chance.choice([b"", b"eu", b"us"]), fixed=keys)
         elif what == 1:
             who = chance.choice([ADA, BOB])
             world.join(who, chance.choice([0, 1, 50]), chance.choice([(), ("eu",)]))

@@ -184,6 +184,8 @@ class Part:
         "at_end",
         "attempts_max",
         "barred",
+        "claimed_at",
+        "claims",
         "ends",
         "fed",
         "fresh",
@@ -225,6 +227,8 @@ class Part:
         self.silent_since_ms: int | None = None
         self.standing = self.known = NOWHERE  #: the state of the leader at the request, and at its answer
         self.subscribed = self.at_end = self.recalling = False
+        self.claims = False  #: its claim of records was sent, and not answered
+        self.claimed_at = ""  #: the endpoint that got its last claim
         self.fed = False  #: another part's credit is being recalled for this one
         self.share_records = 0
         self.lent_records = self.lent_bytes = 0
@@ -344,7 +348,7 @@ class Part:
         and counts the records that are here.
         """
         self.standing = self.known = NOWHERE
-        self.subscribed = self.at_end = self.recalling = self.fed = False
+        self.subscribed = self.at_end = self.recalling = self.fed = self.claims = False
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0
         self.nacks = {}  # their calls are sent again like all others
         self.in_hand = []

@@ -36,10 +36,15 @@ class Consuming(Settling):
 
     # --- deliveries
 
-    def delivered(self, deliver: Deliver, joined: bytes) -> None:
-        """Takes in a delivery. Raises BadBatch if the sizes do not fit the frame."""
+    def delivered(self, deliver: Deliver, joined: bytes, endpoint: str) -> None:
+        """Takes in a delivery. Raises BadBatch if the sizes do not fit the frame.
+
+        A delivery that its claim has overtaken is ignored: the leader did not find these records in
+        the claim, and gives them to another consumer. It can come late if the client reached the leader
+        through a frontdoor before, and directly now.
+        """
         part = self.parts.get(deliver.subscription)
-        if part is None:
+        if part is None or part.claims or part.claimed_at not in ("", endpoint):
             return
         part.lease_ms = deliver.lease_ms or part.lease_ms
         known = self._known(part)

@@ -187,15 +187,15 @@ class Session:
                 ):
                     self._ask_again(request_id)
             case _:
-                self._hear(header, body, message)
+                self._hear(endpoint, header, body, message)
 
-    def _hear(self, header: frames.Header, body: Message, message: list[bytes]) -> None:
+    def _hear(self, endpoint: str, header: frames.Header, body: Message, message: list[bytes]) -> None:
         """The leader of a shard, or the home node."""
         match body:
             case Deliver():
                 if len(message) != 2:
                     raise ProtocolError(f"DELIVER of {len(message)} frames; 2 are needed")
-                self.consuming.delivered(body, message[1])
+                self.consuming.delivered(body, message[1], endpoint)
             case Subscribed():
                 if self.consuming.subscribed(header.request_id, body):
                     self.calls.pump_all()

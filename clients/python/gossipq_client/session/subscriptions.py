@@ -165,6 +165,8 @@ class Subscribing:
         part.subscribed = part.at_end = part.recalling = part.fed = False
         self._subscribing[part.request_id] = part
         subscription = part.subscription
+        part.claims = holding is not None and bool(subscription.group)
+        part.claimed_at = lane.endpoint if part.claims else ""
         self._links.send(
             lane,
             Subscribe(
@@ -193,6 +195,7 @@ class Subscribing:
             return False
         part.standing = part.standing[0], self._links.term(part.shard)
         part.known, part.subscribed, part.lease_ms = part.standing, True, answer.lease_ms
+        part.claims = False
         part.attempts_max = answer.attempts_max
         if part.outstanding:  # this leader may not know which of them have begun, whatever it was sent before
             part.told = []
