@@ -375,13 +375,14 @@ class Consumer(Party):
     def acked(self, done: tuple[int, int, int], well: bool, answer: Acked, sent_ms: int, term: int) -> None:
         partition, at, end = done
         self.held.pop(done, None)
-        rows = self.world.history.acks if well else self.world.history.failed
+        history = self.world.history
+        rows, results = history.acks if well else history.failed, well and history.keeps_results
         for _, first, last in sorted(each for each in answer.lost if each[1] < end and at < each[2]):
             if at < first:
-                rows.append(AckConfirmed(sent_ms, self.group, partition, at, min(first, end), term))
+                rows.append(AckConfirmed(sent_ms, self.group, partition, at, min(first, end), term, results))
             at = max(at, last)
         if at < end:
-            rows.append(AckConfirmed(sent_ms, self.group, partition, at, end, term))
+            rows.append(AckConfirmed(sent_ms, self.group, partition, at, end, term, results))
 
     def worked(self, held: tuple[int, int, int]) -> None:
         """Done: well, not well, or not begun; who acks says nothing else later."""

@@ -105,6 +105,7 @@ class AckConfirmed(NamedTuple):
     first: int
     end: int
     term: int = 0  #: term of the leader that told it
+    with_results: bool = False  #: the ack had a result for each record
 
 
 class Asked(NamedTuple):
@@ -116,6 +117,7 @@ class Asked(NamedTuple):
     first: int
     end: int
     well: bool  #: True for an ack
+    with_results: bool  #: an ack with a result for each record
 
 
 class Released(NamedTuple):

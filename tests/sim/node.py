@@ -369,7 +369,13 @@ class Node:
         self.heard[session] = self.world.now
         if isinstance(message, Ack | AckResults | Nack):
             self.world.history.asked += [
-                Asked(self.world.now, sender, *row, well=not isinstance(message, Nack))
+                Asked(
+                    self.world.now,
+                    sender,
+                    *row,
+                    well=not isinstance(message, Nack),
+                    with_results=isinstance(message, AckResults),
+                )
                 for row in message.ranges
             ]
         self._begun(sender, message)

@@ -72,9 +72,25 @@ def results_have_acks(history: History) -> Iterator[str]:
 
 
 def acks_have_results(history: History) -> Iterator[str]:
-    """P26: a consumer that heard of an ack has its result stored, on every copy."""
-    for row in history.acks if history.keeps_results else ():
-        if row.group != GROUP:
+    """P26: every copy that stores an ack stores its result too, also if the consumer never heard of the ack.
+    The liar and the drainers send acks without results.
+    """
+    if not history.keeps_results:
+        return
+    bare = {
+        (row.partition, offset)
+        for row in history.asked
+        if row.well and not row.with_results
+        for offset in range(row.first, row.end)
+    }
+    for copy in history.copies:
+        for (partition, group), acked in copy.acked.items():
+            found = copy.results.get((partition, group), {})
+            for offset in acked if group == GROUP else ():
+                if offset not in found and (partition, offset) not in bare:
+                    yield f"P26 {copy.name} has the ack of {offset} without its result"
+    for row in history.acks:
+        if row.group != GROUP or not row.with_results:
             continue
         for copy in history.copies_of(row.partition):
             found = copy.results.get((row.partition, row.group), {})
@@ -84,7 +100,9 @@ def acks_have_results(history: History) -> Iterator[str]:
 
 
 def ends_are_final(history: History) -> Iterator[str]:
-    """P26: a job that was said to have succeeded has that result on every copy, and keeps its state."""
+    """P26: a job that was said to have succeeded keeps its state. Every copy has the result that was said, or
+    none if none was said.
+    """
     ended: dict[tuple[int, int], JobHeard] = {}
     for row in sorted(history.heard_jobs, key=lambda row: row.time_ms):
         if row.state == "succeeded":
@@ -100,7 +118,7 @@ def ends_are_final(history: History) -> Iterator[str]:
             )
         for copy in history.copies_of(row.partition) if row is first else ():
             value, _ = copy.results.get((row.partition, GROUP), {}).get(row.offset, (b"", 0))
-            if value != row.value or not value:
+            if value != row.value:
                 yield f"P26 {row.offset} was said to have {row.value!r}, and {copy.name} has {value!r}"
 
 

@@ -18,9 +18,10 @@ from gossipq.core.storage import log
 from gossipq.core.storage.payloads import CopySet
 from sim import world
 from sim.checks import failures
-from sim.history import Copy, History, Job
+from sim.history import Asked, Copy, History, Job, JobHeard
 from sim.job_checks import in_time
 from sim.many import commit, run_many
+from sim.results import GROUP, RESULT_CHECKS
 from sim.small import small
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
@@ -129,7 +130,7 @@ def test_a_job_is_late_by_its_way_to_a_leader_and_by_no_more(way_ms: int, wrong:
     history.shard_of[7] = 0
     history.took((job.value, b"no job"), way_ms)
     history.took((job.value,), 1)
-    history.copies.append(Copy("a.1", 1, {}, "", {}, {}, {}, {}, (), {}, {7: {job.value: 1}}, {}, {}))
+    history.copies.append(Copy("a.1", 1, {}, "", {}, {}, {}, {}, (), {}, {7: {job.value: 1}}, {}, {}, {}))
     assert bool(list(in_time(history))) == wrong
 
 
@@ -168,3 +169,20 @@ def test_a_leader_without_a_majority_asks_no_consumer_to_share() -> None:
     and compared what its consumers hold, when the majority answered again.
     """
     assert failures(world.run(96200076)) == []
+
+
+def test_a_client_that_acks_without_results_stores_none() -> None:
+    """In a run whose consumers send results, the liar acked records that it claimed after a takeover."""
+    assert failures(world.run(18)) == []
+
+
+@pytest.mark.parametrize(
+    ("with_results", "said", "faults"), [(False, b"", 0), (True, b"", 1), (False, b"x", 1)]
+)
+def test_an_ack_and_its_result_are_stored_together(with_results: bool, said: bytes, faults: int) -> None:
+    history = History()
+    history.keeps_results, history.shard_of[7] = True, 0
+    history.asked.append(Asked(10, "c1", 7, 4, 5, well=True, with_results=with_results))
+    history.heard_jobs.append(JobHeard(20, 21, 7, 4, "succeeded", said))
+    history.copies.append(Copy("a.1", 1, {}, "", {}, {}, {}, {}, (), {}, {}, {}, {(7, GROUP): {4: 11}}, {}))
+    assert len([fault for check in RESULT_CHECKS for fault in check(history)]) == faults
