@@ -65,6 +65,15 @@ class Serves(Protocol):
         """Raises the error with which the request must be refused."""
 
 
+class Timed(Protocol):
+    """A room with timers."""
+
+    def next_deadline(self) -> int | None:
+        """Boot time of the next tick with work."""
+
+    def tick(self) -> None: ...
+
+
 class Leader:
     def __init__(
         self,
@@ -86,7 +95,7 @@ class Leader:
         self.dispatch = dispatch = Dispatch(ledger, settings.group)
         self.idle = IdleGroups(desk, ledger, dispatch)
         self.outbox = Outbox(desk, dispatch)
-        self._upkeep = Upkeep(desk, ledger, tables)
+        self._upkeep = Upkeep(desk, ledger, tables, dispatch)
         self._register = TopicRegister(desk, ledger, settings)
         self._roster = Roster(desk, ledger, desk.replica, settings)
         topics = TopicsHere(desk, ledger)
@@ -109,6 +118,10 @@ class Leader:
             Room.REGISTER: self._register,
             Room.ROSTER: self._roster,
         }
+        #: the rooms with timers, in the order of their ticks. Dispatch comes before them.
+        meta_timed: tuple[Timed, ...] = (self._register, self._roster) if self._is_meta else ()
+        asked: tuple[Timed, ...] = (self._mending, self._schedules, self._jobs)
+        self._timed = (*meta_timed, self._upkeep, *asked, self.idle, reconfiguration)
 
     @property
     def serving(self) -> bool:
@@ -216,41 +229,17 @@ class Leader:
         return self.rooms_due_ms
 
     def _next_of_rooms(self) -> int | None:
-        ahead_ms = self._replica.time.timer_ahead_ms
-        due = [
-            self._upkeep.next_deadline(ahead_ms),
-            self.dispatch.next_deadline(ahead_ms),
-            self._mending.next_deadline(),
-            self._peers.backups.next_deadline(),
-            self._reconfiguration.next_deadline(),
-        ]
-        if self._schedules.armed:  # a shard without schedules pays for no call
-            due.append(self._schedules.next_deadline())
-        if self._jobs.waiters or self._ledger.results.first_end_ms is not None:
-            due.append(self._jobs.next_deadline())
-        if self._is_meta:
-            due += [self._register.next_deadline(), self._roster.next_deadline()]
+        due = [self.dispatch.next_deadline(self._replica.time.timer_ahead_ms)]
+        due += [self._peers.backups.next_deadline(), *(room.next_deadline() for room in self._timed)]
         return min([at for at in due if at is not None], default=None)
 
     def tick(self) -> None:
         """Advance the timers of the rooms, and log what dispatch has collected."""
         boot_ms = self._desk.boot_ms
         self.dispatch.tick(boot_ms, self._desk.timer_ms)
-        if self._is_meta:
-            self._register.tick(boot_ms)
-            self._roster.tick(boot_ms)
-        self._upkeep.release()
-        if self._upkeep.due:
-            self.dispatch.expire_records()
-            self._upkeep.retain(len(self._replica.config.voters))
-        self._mending.tick()
-        if self._schedules.armed:
-            self._schedules.tick()
-        if self._jobs.waiters or self._ledger.results.first_end_ms is not None:
-            self._jobs.tick()
         self._peers.backups.tick(boot_ms)
-        self.idle.tick()
-        self._reconfiguration.tick(boot_ms)
+        for room in self._timed:
+            room.tick()
         if self.serving:
             self.outbox.gather()
 

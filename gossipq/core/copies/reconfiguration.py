@@ -124,8 +124,9 @@ class Reconfiguration:
     def next_deadline(self) -> int | None:
         return self._look_ms
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """Advance a serving leader: take the next step towards the target."""
+        now_ms = self._desk.boot_ms
         if self._look_ms is None or now_ms < self._look_ms:
             return
         self._look_ms = None

@@ -382,11 +382,11 @@ class Roster:
     def next_deadline(self) -> int | None:
         return self._look_ms
 
-    def tick(self, boot_ms: int) -> None:
+    def tick(self) -> None:
         """Mark members lost that are silent too long, and mark them "in" when they are heard
         again.
         """
-        if self._look_ms is None or boot_ms < self._look_ms:
+        if self._look_ms is None or self._desk.boot_ms < self._look_ms:
             return
         self._look()
         if self._changing:

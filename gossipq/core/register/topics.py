@@ -511,8 +511,9 @@ class TopicRegister:
         if 0 <= shard < self._shards:
             self._desk.tell(shard, InstallTopic(found, deleted=shard not in found.shards))
 
-    def tick(self, boot_ms: int) -> None:
+    def tick(self) -> None:
         """Repeat unanswered messages, and log what all shards have answered."""
+        boot_ms = self._desk.boot_ms
         if self._installed:
             versions, self._installed = self._installed, []
             self._desk.propose(

@@ -55,6 +55,9 @@ class IdleGroups:
             return 0
         return max(1, rest.since_ms + idle_ms - self._desk.boot_ms)
 
+    def next_deadline(self) -> None:
+        """It has no deadline: it looks at groups when another room is due, once a second."""
+
     def tick(self) -> None:
         """Looks at some of the groups, if it is time."""
         if not self._left:

@@ -1,6 +1,7 @@
 """Periodic work of a leader on the records of its shard, logged as RELEASE, TRIM and FORGET."""
 
 from gossipq import limits
+from gossipq.core.delivery import Dispatch
 from gossipq.core.desk import Desk
 from gossipq.core.ledger import Ledger, retention
 from gossipq.core.storage import ROLLUP, TRIM, Rollup, Tables, Trim, log, payloads
@@ -17,8 +18,8 @@ class Upkeep:
     It gives offsets to due records, removes old records and forgets idle producers.
     """
 
-    def __init__(self, desk: Desk, ledger: Ledger, tables: Tables) -> None:
-        self._desk, self._ledger, self._tables = desk, ledger, tables
+    def __init__(self, desk: Desk, ledger: Ledger, tables: Tables, dispatch: Dispatch) -> None:
+        self._desk, self._ledger, self._tables, self._dispatch = desk, ledger, tables, dispatch
         self._retain_ms = self._forget_ms = 0
         #: partition at which the next pass of retention begins
         self._partitions_from: PartitionKey | None = None
@@ -37,14 +38,23 @@ class Upkeep:
             self._desk.boot_ms + FORGET_CHECK_MS,
         )
 
-    def next_deadline(self, ahead_ms: int) -> int | None:
-        """Boot time of the next work. `ahead_ms` is timer time minus boot time."""
+    def next_deadline(self) -> int | None:
+        """Boot time of the next work."""
         if not self._ledger.partitions:
             return None  # until a topic comes, nothing is scheduled, and nothing can be removed
         scheduled_ms = None if self._releasing else self._ledger.schedule.next_ms()
-        return self._retain_ms if scheduled_ms is None else min(self._retain_ms, scheduled_ms - ahead_ms)
+        if scheduled_ms is None:
+            return self._retain_ms
+        return min(self._retain_ms, scheduled_ms - self._desk.replica.time.timer_ahead_ms)
 
-    def release(self) -> None:
+    def tick(self) -> None:
+        """Release due records. Once a second, expire and remove old records."""
+        self._release()
+        if self._desk.boot_ms >= self._retain_ms:
+            self._dispatch.expire_records()
+            self._retain()
+
+    def _release(self) -> None:
         """Log a RELEASE for the scheduled records that are due."""
         next_ms = self._ledger.schedule.next_ms()
         if next_ms is None or next_ms > self._desk.timer_ms or self._releasing:
@@ -69,13 +79,8 @@ class Upkeep:
         trim, _ = retention.plan(self._ledger, partition, leader_ms, 1, never, size_bytes)
         return trim is not None
 
-    @property
-    def due(self) -> bool:
-        """True if it is time for a pass of retention."""
-        return self._desk.boot_ms >= self._retain_ms
-
-    def retain(self, voters: int) -> None:
-        """Log a TRIM for records that may be removed. `voters` is the number of voting copies.
+    def _retain(self) -> None:
+        """Log a TRIM for records that may be removed.
 
         Records that an unapplied entry needs stay: otherwise a new group would lose its first
         records.
@@ -89,7 +94,7 @@ class Upkeep:
         trims, self._partitions_from = due
         if not trims and (needed or trimming) and retention.due(self._ledger, desk.leader_ms, begin)[0]:
             self._retain_ms = desk.boot_ms + limits.LEASE_LOG_MS
-        rollup = self._ledger.growth.due(desk.leader_ms, voters)
+        rollup = self._ledger.growth.due(desk.leader_ms, len(desk.replica.config.voters))
         found: list[tuple[int, Trim | Rollup]] = [(TRIM, trim) for trim in trims]
         for kind, payload in found if rollup is None else [*found, (ROLLUP, rollup)]:
             desk.propose(kind, payloads.encode(payload), promise=False)
