@@ -96,8 +96,8 @@ class Leader:
         self.idle = IdleGroups(desk, ledger, dispatch)
         self.outbox = Outbox(desk, dispatch)
         self._upkeep = Upkeep(desk, ledger, tables, dispatch)
-        self._register = TopicRegister(desk, ledger, settings)
-        self._roster = Roster(desk, ledger, desk.replica, settings)
+        self._register = TopicRegister(desk, ledger.cluster, settings)
+        self._roster = Roster(desk, ledger.cluster, desk.replica, settings)
         topics = TopicsHere(desk, ledger)
         consuming = ConsumeRequests(desk, ledger, dispatch, topics, settings, self.idle)
         self.publishing = PublishRequests(

@@ -250,7 +250,7 @@ class Shard:
 
     def roster(self) -> tuple[Index, Iterable[Member]]:
         """Return version and nodes of the roster; meta shard only."""
-        return self.ledger.roster_version, self.ledger.members.values()
+        return self.ledger.cluster.roster_version, self.ledger.cluster.members.values()
 
     def knows(self, session: SessionId) -> bool:
         """True if a session has state here that ends with it."""
@@ -269,7 +269,7 @@ class Shard:
     @property
     def access(self) -> AccessTable:
         """Users and roles; meta shard only."""
-        return self.ledger.access
+        return self.ledger.cluster.access
 
     def held_topics(self) -> list[TopicInfo]:
         """Topics that have partitions here."""
@@ -279,7 +279,7 @@ class Shard:
         """Return topics with a name, and ids of those that shards are being told of; meta shard
         only.
         """
-        return list(self.ledger.names.values()), set(self.ledger.installing)
+        return list(self.ledger.cluster.names.values()), set(self.ledger.cluster.installing)
 
     def topic_name(self, topic_id: int) -> str:
         """Return the name of a topic with partitions here, else ""."""

@@ -98,8 +98,8 @@ class Fleet:
             shard.target = targets[self.shard]
 
     def _aim_by_roster(self, shard: Shard) -> None:
-        if self.follow and shard.ledger.members:
-            shard.target = plan(shard.ledger.members.values(), 4, 3)[self.shard]
+        if self.follow and shard.ledger.cluster.members:
+            shard.target = plan(shard.ledger.cluster.members.values(), 4, 3)[self.shard]
 
     def turn(self, name: str) -> None:
         """Runs one turn of one copy. A copy outside its target that hears
@@ -143,7 +143,7 @@ class Fleet:
         return self.ask(Join(member(name, **more)))  # type: ignore[arg-type]
 
     def roster(self) -> dict[str, str]:
-        return {copy: row.state for copy, row in self.leader.ledger.members.items()}
+        return {copy: row.state for copy, row in self.leader.ledger.cluster.members.items()}
 
     def topic(self, **config: object) -> PartitionKey:
         """Creates the topic's only partition in this shard, as the register does."""

@@ -76,7 +76,7 @@ def test_topics_that_are_on_their_way_count(worker: FakeWorker) -> None:
     creates = [CreateTopic(f"t{number}", TopicOptions(1)) for number in range(9)]
     worker.turn(*[partial(worker.step, META_SHARD, (b"c", b"1"), 7, ADA, create) for create in creates])
     worker.turn()
-    assert len(worker.shards[META_SHARD].ledger.names) == QUOTA.user_topics
+    assert len(worker.shards[META_SHARD].ledger.cluster.names) == QUOTA.user_topics
 
 
 def test_groups_count_for_each_partition_and_are_given_back(worker: FakeWorker) -> None:

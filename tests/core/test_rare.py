@@ -99,16 +99,16 @@ def test_names_in_the_register(book: Book) -> None:
     virtual = TopicInfo(0, "all", 1, TopicConfig(virtual=["bills"]), [])
     book.write(log.META_TOPIC, payloads.TopicChange(virtual))
     book.write(log.META_TOPIC, payloads.TopicChange(TopicInfo(0, "orders", 1, TopicConfig(), [1])))
-    first = book.ledger.names["all"]
+    first = book.ledger.cluster.names["all"]
     book.write(
         log.META_TOPIC,
         payloads.TopicChange(msgspec.structs.replace(virtual, config=TopicConfig(virtual=["orders"]))),
     )
-    again = book.ledger.names["all"]
+    again = book.ledger.cluster.names["all"]
     assert (again.id, again.version, again.config.virtual) == (first.id, 2, ["orders"])
     book.write(log.META_TOPIC, payloads.TopicChange(again, deleted=True))
     book.write(log.META_TOPIC, payloads.TopicChange(again, deleted=True))
-    assert "all" not in book.open().names
+    assert "all" not in book.open().cluster.names
 
 
 def test_a_batch_that_is_gone_is_missed_and_one_that_is_forgotten_has_no_place(book: Book) -> None:

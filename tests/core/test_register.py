@@ -45,7 +45,7 @@ def test_a_removal_goes_on_after_a_takeover(monkeypatch: pytest.MonkeyPatch, wor
     assert code(worker.publish(orders, [b"y"])) == "unknown_topic"
     assert not worker.shards[1].ledger.partitions
     assert code(worker.ask(0, ADA, DropTopic("orders"))) == "unknown_topic"
-    assert not worker.shards[0].ledger.installing, "it is finished"
+    assert not worker.shards[0].ledger.cluster.installing, "it is finished"
 
 
 def test_so_does_a_change_and_a_creation(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker) -> None:
@@ -55,7 +55,7 @@ def test_so_does_a_change_and_a_creation(monkeypatch: pytest.MonkeyPatch, worker
     cut_off(monkeypatch, worker, CreateTopic("bills", TopicOptions()))
     (bills,) = [info for info in worker.shards[1].ledger.topics.values() if info.name == "bills"]
     assert worker.ask(0, ADA, Resolve(["bills"])) == Topics([bills])
-    assert not worker.shards[0].ledger.installing
+    assert not worker.shards[0].ledger.cluster.installing
 
 
 def test_who_asks_again_for_a_removal_under_way_waits_for_its_end(
@@ -151,7 +151,7 @@ def test_a_change_behind_a_removal_makes_no_topic(worker: FakeWorker) -> None:
     answers = [(request_id, message) for each in effects.values() for _, request_id, message in each.replies]
     assert (1, Topics([])) in answers
     assert [code(message) for request_id, message in answers if request_id == 2] == ["unknown_topic"]
-    assert not shard.ledger.names
+    assert not shard.ledger.cluster.names
 
 
 def test_a_virtual_topic_and_the_end_of_its_real_one_do_not_pass_each_other(worker: FakeWorker) -> None:
@@ -164,7 +164,7 @@ def test_a_virtual_topic_and_the_end_of_its_real_one_do_not_pass_each_other(work
     answers = {request_id: message for each in effects.values() for _, request_id, message in each.replies}
     assert isinstance(answers[1], Topics)
     assert code(answers[2]) == "bad_request"
-    assert set(shard.ledger.names) == {"all", "orders"}
+    assert set(shard.ledger.cluster.names) == {"all", "orders"}
 
 
 def test_an_old_answer_of_a_shard_frees_nobody(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker) -> None:
@@ -173,7 +173,7 @@ def test_an_old_answer_of_a_shard_frees_nobody(monkeypatch: pytest.MonkeyPatch, 
         patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
         assert worker.ask(0, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000))) is None
         worker.turn(lambda: worker.step(0, (), 0, None, TopicInstalled(info.id, info.version, 1)))
-    assert worker.shards[0].ledger.installing
+    assert worker.shards[0].ledger.cluster.installing
 
 
 @pytest.mark.parametrize("names", [["*"], ["t1*", "t2*", "t3*", "t4*"], [f"t{n}" for n in range(10, 50)]])
@@ -198,7 +198,7 @@ def test_topics_that_are_made_by_name_are_made_and_told_page_by_page(
     names = [f"t{number}" for number in range(10, 20)]
     answer = worker.ask(0, ADA, Resolve(names, True))
     assert [info.name for info in answer.topics] == ["t10", "t11", "t12", "t13"]
-    assert set(worker.shards[0].ledger.names) == set(names[:4])
+    assert set(worker.shards[0].ledger.cluster.names) == set(names[:4])
     rest = worker.ask(0, ADA, Resolve(names, True, answer.more))
     assert [info.name for info in rest.topics] == names[4:8]
 
@@ -217,7 +217,7 @@ def test_a_topic_that_only_nodes_write_is_not_made_by_who_may_not_write_it(
     else:
         assert code(answer) == "bad_request"
         assert answer.message == f"{name} is written by nodes only"
-    assert (name in worker.shards[0].ledger.names) is made
+    assert (name in worker.shards[0].ledger.cluster.names) is made
 
 
 def test_who_waits_for_a_shard_that_is_gone_hears_so(
@@ -268,7 +268,7 @@ def test_a_register_that_opens_again_tells_of_topics_whose_shard_is_gone(
         patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
         worker.ask(0, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000)))
         worker.restart()
-        assert worker.shards[0].ledger.installing
+        assert worker.shards[0].ledger.cluster.installing
         worker.seen.clear()
         worker.ask(0, ADA, Resolve(["orders"]), 5)
         for _ in range(8):

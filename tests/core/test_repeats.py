@@ -74,7 +74,7 @@ def test_a_topic_that_somebody_removed_since_is_not_made_again(
     assert worker.ask(0, BEN, DropTopic("orders")) == Topics([])
     lose()
     assert code(worker.ask(0, ADA, asked)) == "unknown_topic"
-    assert "orders" not in worker.shards[0].ledger.names
+    assert "orders" not in worker.shards[0].ledger.cluster.names
 
 
 def test_a_topic_is_removed_once(worker: FakeWorker, lose: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ def test_a_topic_is_removed_once(worker: FakeWorker, lose: Callable[[], None]) -
     assert code(worker.ask(0, ADA, DropTopic("orders"))) == "unknown_topic"
     anew = worker.topic("orders")
     assert worker.ask(0, ADA, asked) == Topics([])
-    assert worker.shards[0].ledger.names["orders"] == anew, "somebody else's topic stays"
+    assert worker.shards[0].ledger.cluster.names["orders"] == anew, "somebody else's topic stays"
 
 
 def test_a_policy_is_not_set_back(worker: FakeWorker, lose: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ def test_a_policy_is_not_set_back(worker: FakeWorker, lose: Callable[[], None]) 
 
 
 def test_users_are_changed_once(worker: FakeWorker, lose: Callable[[], None]) -> None:
-    version = worker.shards[0].ledger.access.version
+    version = worker.shards[0].ledger.cluster.access.version
     asked = SetAccess(AccessChange(roles=[Role("r", [])], version=version), idempotency_key=KEY)
     first = worker.ask(0, ADA, asked)
     assert isinstance(first, Access)
@@ -217,7 +217,7 @@ def test_a_request_that_met_a_fault_is_not_taken_for_done(
         patch.setattr(TopicRegister, "_make", lambda *_: 1 / 0)
         assert code(worker.ask(0, ADA, asked)) == "internal"
     assert isinstance(worker.ask(0, ADA, asked), Topics)
-    assert "orders" in worker.shards[0].ledger.names
+    assert "orders" in worker.shards[0].ledger.cluster.names
 
 
 def test_a_key_too_long_is_refused_and_old_ones_go(

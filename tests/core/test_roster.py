@@ -43,7 +43,7 @@ def test_the_founder_enters_first() -> None:
     answer = entered(fleet.join("a"))
     assert [row.copy for row in answer.members] == ["a"]
     assert answer.cluster_name == "west"
-    assert answer.version == fleet.leader.ledger.roster_version > 0
+    assert answer.version == fleet.leader.ledger.cluster.roster_version > 0
     assert entered(fleet.join("a")).version == answer.version, "said again, nothing changes"
     assert [row.copy for row in entered(fleet.join("b")).members] == ["a", "b"]
 
@@ -57,12 +57,12 @@ def test_nodes_that_join_get_copies_and_every_copy_has_the_roster(fleet: Fleet) 
     assert sorted(voters + learners) == ["a", "b", "c", "d", "w"]
     assert witnesses == ["w"]
     for name in "abcd":
-        assert sorted(fleet.shards[name].ledger.members) == ["a", "b", "c", "d", "w"], name
-        assert fleet.shards[name].ledger.roster_version == fleet.leader.ledger.roster_version
-    assert fleet.shards["w"].ledger.members == {}
+        assert sorted(fleet.shards[name].ledger.cluster.members) == ["a", "b", "c", "d", "w"], name
+        assert fleet.shards[name].ledger.cluster.roster_version == fleet.leader.ledger.cluster.roster_version
+    assert fleet.shards["w"].ledger.cluster.members == {}
     fleet.open("b")
-    assert sorted(fleet.shards["b"].ledger.members) == ["a", "b", "c", "d", "w"], "from disk"
-    assert fleet.shards["b"].ledger.roster_version > 0
+    assert sorted(fleet.shards["b"].ledger.cluster.members) == ["a", "b", "c", "d", "w"], "from disk"
+    assert fleet.shards["b"].ledger.cluster.roster_version > 0
 
 
 def test_a_row_is_brought_up_to_date(fleet: Fleet) -> None:
@@ -162,9 +162,9 @@ def test_options_with_which_no_node_would_start_are_not_those_of_the_cluster() -
     fleet = Fleet(options={"copies": "3"}, check_options=check)
     entered(fleet.join("a"))
     refused(fleet.ask(SetOptions({"copies": "4"})), "copies = 4", "3 or 5")
-    assert fleet.leader.ledger.options.get("copies") != "4"
+    assert fleet.leader.ledger.cluster.options.get("copies") != "4"
     fleet.ask(SetOptions({"copies": "5"}))
-    assert fleet.leader.ledger.options["copies"] == "5"
+    assert fleet.leader.ledger.cluster.options["copies"] == "5"
 
 
 def test_options_that_agree_and_unknown_ones_pass() -> None:
@@ -246,7 +246,7 @@ def test_a_removal_that_is_asked_again_has_the_same_answer() -> None:
     fleet.away = {name, leader}
     fleet.run(LIVING_MS + 1_000)
     assert fleet.leader.replica.me != leader
-    version = fleet.leader.ledger.roster_version
+    version = fleet.leader.ledger.cluster.roster_version
     assert entered(fleet.ask(SetMember(f"node-{name}", "gone"))).version == version
     refused(fleet.ask(SetMember(f"node-{name}", "leaving")), "no node is named")
 
@@ -256,7 +256,7 @@ def test_a_drain_can_be_taken_back(fleet: Fleet) -> None:
     entered(fleet.ask(SetMember(f"node-{name}", "leaving")))
     fleet.run(1_000)
     entered(fleet.ask(SetMember(f"node-{name}", "in")))
-    version = fleet.leader.ledger.roster_version
+    version = fleet.leader.ledger.cluster.roster_version
     assert entered(fleet.ask(SetMember(f"node-{name}", "in"))).version == version
     fleet.run(14_000)
     assert sorted(fleet.config[0]) == ["a", "b", "c"]

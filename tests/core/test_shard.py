@@ -607,7 +607,7 @@ def test_nothing_leaves_at_once_while_no_group_could_have_acked_it(worker):
     assert retained(worker, orders).removed == 1
     worker.publish(single(worker.topic("old", TopicOptions(retention_ms=10_000))), [b"x"], shard=1)
     worker.tick(10_000)
-    assert retained(worker, partition_key(worker.shards[0].ledger.names["old"].id, 0)).removed == 1
+    assert retained(worker, partition_key(worker.shards[0].ledger.cluster.names["old"].id, 0)).removed == 1
 
 
 def test_a_group_that_is_about_to_begin_keeps_what_is_old(worker):

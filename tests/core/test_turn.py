@@ -49,10 +49,9 @@ SEEN = ("gossipq/core/*.py", "nodes/gossipq_node/actors/*.py", "tests/core/*.py"
 NO_SHARDS = {
     *("turn", "turns", "_turn"),  # the turn itself
     # test drivers
-    *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "self", "super"),
+    *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "desk", "self", "super"),
     # rooms of a leader, and a part of dispatch
-    *("dispatch", "_mending", "backups", "idle", "_reconfiguration", "_register", "_roster", "_upkeep"),
-    *("_schedules", "holdings", "plan"),
+    *("dispatch", "backups", "room", "_register", "_roster", "_schedules", "holdings", "plan"),
     # tests of a replica, a clock, a model
     *("replica", "campaign", "machine", "time", "life", "stranger"),
 }  # fmt: skip
@@ -310,7 +309,7 @@ def test_a_failed_commit_sends_nothing_and_opens_from_disk_after_a_pause(worker:
 def test_while_the_disk_refuses_every_attempt_pauses(worker: Failing) -> None:
     worker.topic()
     worker.refuses = True
-    worker.run(publishing(worker, single(worker.shards[0].ledger.names["orders"]), b"lost"))
+    worker.run(publishing(worker, single(worker.shards[0].ledger.cluster.names["orders"]), b"lost"))
     for _ in range(3):
         worker.advance(RECOVER_MS)
         worker.run()
@@ -340,7 +339,7 @@ def test_a_shard_that_cannot_apply_stops_and_the_others_go_on(
     assert worker.heard == ["stopped 1", "opened 0"]
     assert list(worker.shards) == [0]
     assert list(worker.turns.stopped) == [1]
-    assert "orders" in worker.shards[0].ledger.names
+    assert "orders" in worker.shards[0].ledger.cluster.names
     for _ in range(5):
         worker.advance(RECOVER_MS)
         worker.run()

@@ -98,7 +98,9 @@ class Clone(Insider):
         if self.stopped:
             return
         leader = self.world.leader()
-        members = leader.shard.ledger.members if leader is not None and leader.shard is not None else {}
+        members = (
+            leader.shard.ledger.cluster.members if leader is not None and leader.shard is not None else {}
+        )
         if leader is not None and members:
             self.node = leader.name
             member = members[self.dice.choice(sorted(members))]
@@ -135,7 +137,7 @@ class Chief(Insider):
     def act(self, leader: "Node") -> None:
         world, dice = self.world, self.dice
         assert leader.shard is not None
-        members = leader.shard.ledger.members
+        members = leader.shard.ledger.cluster.members
         living = [host for host in HOSTS if world.host(host) is not None]
         choice = dice.random()
         if not members:

@@ -316,9 +316,9 @@ class Node:
         if meta is None or meta.replica.hollow:  # its own copy says nothing: other nodes do
             leader = self.world.leader()
             meta = leader.shard if leader is not None else None
-        if meta is not None and meta.ledger.roster_version > self.planned[0]:
-            targets = plan(meta.ledger.members.values(), PLANNED_SHARDS, self.world.copies)
-            self.planned = meta.ledger.roster_version, targets
+        if meta is not None and meta.ledger.cluster.roster_version > self.planned[0]:
+            targets = plan(meta.ledger.cluster.members.values(), PLANNED_SHARDS, self.world.copies)
+            self.planned = meta.ledger.cluster.roster_version, targets
         shard.target = self.planned[1].get(self.world.planned[shard.id])
 
     def _may_crash(self) -> None:
@@ -402,7 +402,10 @@ class Node:
     def _check_original(self, shard: Shard, taken: Member) -> None:
         """I15: a node whose copy has just answered the leader keeps its row when a clone asks for that. The
         leader cannot hear a drained node once the copy of this shard is removed from it."""
-        known, heard_ms = shard.ledger.members.get(taken.copy), self.followers.get(taken.copy, -LIVES_MS)
+        known, heard_ms = (
+            shard.ledger.cluster.members.get(taken.copy),
+            self.followers.get(taken.copy, -LIVES_MS),
+        )
         if known is None or known.state == "lost" or known.endpoint != address_of(taken.copy):
             return
         address, since_ms = self.places.get(taken.copy, ("", 0))
@@ -568,7 +571,7 @@ class Node:
         the commit of its turn, which took `took_ms`."""
         places: dict[str, tuple[str, int]] = {}
         now_ms = self.world.now + self.took_ms
-        for row in self.shard.ledger.members.values() if self.shard is not None else ():
+        for row in self.shard.ledger.cluster.members.values() if self.shard is not None else ():
             before = self.places.get(row.copy, ("", 0))
             places[row.copy] = before if before[0] == row.endpoint else (row.endpoint, now_ms)
         self.places = places
@@ -676,8 +679,10 @@ class Node:
                     "published": state.published - state.scheduled - unplaced,
                     "first": state.first,
                 }
-        topics = {name: info.id for name, info in ledger.names.items()}
-        members = tuple((row.copy, row.name, row.endpoint, row.state) for row in ledger.members.values())
+        topics = {name: info.id for name, info in ledger.cluster.names.items()}
+        members = tuple(
+            (row.copy, row.name, row.endpoint, row.state) for row in ledger.cluster.members.values()
+        )
         applied = {index: chain for index, chain in chains.items() if index <= ledger.applied}
         digest, jobs = self._digest(shard), self._dump_jobs(shard)
         return Copy(

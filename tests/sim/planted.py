@@ -33,6 +33,7 @@ from gossipq.core.delivery.window import MOVED, Lease, OwnedLeases
 from gossipq.core.desk import Answers, Asker, Desk, Request
 from gossipq.core.leader import SERVES, Leader
 from gossipq.core.ledger import outcomes, records
+from gossipq.core.ledger.cluster_state import ClusterState
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import Producer, Producers
@@ -433,16 +434,16 @@ def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
 def names_not_unique(patch: pytest.MonkeyPatch) -> None:
     """A row enters the roster, and whoever had the name stays."""
 
-    def member(ledger: Ledger, entry: Entry, payload: payloads.RosterChange) -> outcomes.Outcome:
+    def member(state: ClusterState, entry: Entry, payload: payloads.RosterChange) -> outcomes.Outcome:
         copy = payload.member.copy
-        ledger.members.pop(copy, None)
+        state.members.pop(copy, None)
         if not payload.gone:
-            ledger.members[copy] = payload.member
-            ledger.state.put(b"m" + copy.encode(), records.encode(payload.member))
-        ledger.roster_version = entry.index
+            state.members[copy] = payload.member
+            state._state.put(b"m" + copy.encode(), records.encode(payload.member))
+        state.roster_version = entry.index
         return outcomes.DONE
 
-    patch.setattr(Ledger, "_member", member)
+    patch.setattr(ClusterState, "member", member)
 
 
 def commit_ahead_of_own_disk(patch: pytest.MonkeyPatch) -> None:
@@ -506,10 +507,10 @@ def removal_not_carried_on(patch: pytest.MonkeyPatch) -> None:
     lead = TopicRegister.lead
 
     def forgetful(register: TopicRegister) -> None:
-        installing = register._ledger.installing
-        register._ledger.installing = {name: row for name, row in installing.items() if not row.deleted}
+        installing = register._cluster.installing
+        register._cluster.installing = {name: row for name, row in installing.items() if not row.deleted}
         lead(register)
-        register._ledger.installing = installing
+        register._cluster.installing = installing
 
     patch.setattr(TopicRegister, "lead", forgetful)
 

@@ -4,6 +4,7 @@ rows.
 
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import decode_ack, runs_of
+from gossipq.core.ledger.cluster_state import ClusterState
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import HASH
 from gossipq.core.ledger.exceptions import AT_ONCE_MS, clip, ranges_of, run_at
@@ -48,6 +49,7 @@ __all__ = [
     "U64",
     "U64X2",
     "AckRow",
+    "ClusterState",
     "Counted",
     "Cursor",
     "DeadRow",

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from gossipq import limits, permissions
+from gossipq import limits
 from gossipq.core.ledger import life, records
+from gossipq.core.ledger.cluster_state import ClusterState
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.groups import Groups
@@ -28,7 +29,6 @@ from gossipq.core.ledger.records import (
     CursorState,
     GroupState,
     HoldRow,
-    Installing,
     Meta,
     PartitionState,
     VoidRow,
@@ -41,7 +41,6 @@ from gossipq.core.ledger.timetable import Timetable
 from gossipq.core.ledger.uniques import Uniques
 from gossipq.core.storage import Columns, Entry, Intervals, Opened, Tables, log, payloads
 from gossipq.errors import BadRequest, CorruptLog, UnknownKind
-from gossipq.rates import Payer
 from gossipq.types import (
     BatchInfo,
     Index,
@@ -51,7 +50,7 @@ from gossipq.types import (
     partition_of,
     topic_id_of,
 )
-from gossipq.values import AccessTable, Member, Run, Start, TopicConfig, TopicInfo
+from gossipq.values import Run, Start, TopicConfig, TopicInfo
 
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
@@ -59,13 +58,10 @@ _decode_group = msgspec.msgpack.Decoder(GroupState).decode
 _decode_cursor = msgspec.msgpack.Decoder(CursorState).decode
 _decode_hold = msgspec.msgpack.Decoder(HoldRow).decode
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
-_decode_member = msgspec.msgpack.Decoder(Member).decode
-_decode_installing = msgspec.msgpack.Decoder(Installing).decode
 TOMBSTONE_MS = limits.DAY_MS * 7  #: leader time for which a shard remembers the removal of a topic
 SWEPT_ROWS = 256  #: of unique names that one FORGET looks at in a partition
 TOMBSTONES_DROPPED = 64  #: old tombstones removed with one entry
 
-_decode_owners = msgspec.msgpack.Decoder(tuple[Payer, ...]).decode
 decode_void = msgspec.msgpack.Decoder(VoidRow).decode
 
 
@@ -81,19 +77,8 @@ class Ledger:
         self.group_ids: dict[tuple[int, str], int] = {}  #: by topic id and name
         self.cursors: dict[PartitionKey, dict[int, Cursor]] = {}
         self.voids: dict[PartitionKey, Intervals] = {}  #: voided offsets, which are never delivered
-        self.names: dict[str, TopicInfo] = {}  #: topics, in the meta shard
-        self.ids: dict[int, str] = {}  #: their names by id
-        self.owners: dict[int, tuple[Payer, ...]] = {}  #: by topic id, in the meta shard
         self.owned = Owned()  #: topics and partitions in the meta shard, groups in each
-        #: by topic id: versions that some shard may not have logged yet
-        self.installing: dict[int, Installing] = {}
-        self.members: dict[str, Member] = {}  #: the roster by name of the copy, in the meta shard
-        self.roster_version: Index = 0  #: entry that changed the roster last
-        #: names that were removed from the roster since this copy was opened
-        self.taken_off: deque[str] = deque(maxlen=limits.MEMBERS_MAX)
-        #: options of [cluster]: dotted key -> JSON text; empty until a leader has logged them
-        self.options: dict[str, str] = {}
-        self.access = AccessTable()  #: users and roles
+        self.cluster = ClusterState(self.state, self.owned)  #: in the meta shard; else empty
         self.slices = Slices(self.state)
         self.schedule = ScheduledRecords(self.state, self.partitions.__contains__)
         self.timetable = Timetable(self)
@@ -127,11 +112,11 @@ class Ledger:
             log.LEASE: self._groups.lease,
             log.ACK: self._groups.ack,
             log.TRIM: self._trim,
-            log.META_TOPIC: self._meta_topic,
-            log.INSTALLED: self._installed,
-            log.MEMBER: self._member,
-            log.OPTIONS: self._set_options,
-            log.ACCESS: self._set_access,
+            log.META_TOPIC: self.cluster.topic,
+            log.INSTALLED: self.cluster.installed,
+            log.MEMBER: self.cluster.member,
+            log.OPTIONS: self.cluster.set_options,
+            log.ACCESS: self.cluster.set_access,
             log.FORGET: self._forget,
             log.RELEASE: self._partitions.release,
             log.FAIL: self._groups.fail,
@@ -188,24 +173,6 @@ class Ledger:
             records.U64.unpack_from(row_key, 1)[0]
             for row_key in self.state.scan_keys(b"b", records.after(b"b"))
         )
-        if (options := self.state.get(records.OPTIONS)) is not None:
-            self.options = msgspec.msgpack.decode(options, type=dict[str, str])
-        if (access := self.state.get(records.ACCESS)) is not None:
-            self.access = msgspec.msgpack.decode(access, type=AccessTable)
-        for _, row in self._scan(b"N"):
-            info = _decode_topic(row)
-            self.names[info.name], self.ids[info.id] = info, info.name
-        for row_key, row in self._scan(b"t"):
-            topic_id = records.U64.unpack_from(row_key, 1)[0]
-            self._own(self.names[self.ids[topic_id]], _decode_owners(row))
-        for row_key, row in self._scan(b"X"):
-            self.installing[records.U64.unpack_from(row_key, 1)[0]] = _decode_installing(row)
-        for _, row in self._scan(b"m"):
-            member = _decode_member(row)
-            self.members[member.copy] = member
-        version = self.state.get(records.ROSTER)
-        if version is not None:
-            (self.roster_version,) = records.U64.unpack(version)
 
     def _scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         return list(self.state.scan(prefix, records.after(prefix)))
@@ -343,10 +310,6 @@ class Ledger:
     def removed(self, topic_id: int) -> bool:
         """True if a topic of this shard was removed. False also if its tombstone has expired."""
         return self.state.get(records.key(b"x", topic_id)) is not None
-
-    def was_member(self, copy: str) -> bool:
-        """True if a copy was removed from the roster."""
-        return self.state.get(b"g" + copy.encode()) is not None
 
     def group(self, topic_id: int, name: str) -> GroupState | None:
         found = self.group_ids.get((topic_id, name))
@@ -652,123 +615,6 @@ class Ledger:
                 cursor.advance(state.first)
                 self._dirty_cursors.add((payload.partition, group_id))
         return Counted(count)
-
-    def _meta_topic(self, entry: Entry, payload: payloads.TopicChange) -> Outcome:
-        """Create (if the info has no id), change or remove a topic."""
-        name, known = payload.info.name, self.names.get(payload.info.name)
-        if payload.info.id or payload.deleted:
-            if known is None or known.id != payload.info.id:
-                return refused("unknown_topic", f"topic {name} was removed at the same moment")
-            if payload.deleted:
-                return self._unname(known)
-            if payload.info.version != known.version + 1:
-                return refused("busy", f"topic {name} was changed at the same moment")
-        elif known is not None and not (known.config.virtual and payload.info.config.virtual):
-            return TopicChanged(known)
-        if why := self._unfit(payload.info):
-            return refused("bad_request", why)
-        made = payload.info
-        if not made.id:
-            number, version = (entry.index, 1) if known is None else (known.id, known.version + 1)
-            made = msgspec.structs.replace(made, id=number, version=version)
-        self.names[name], self.ids[made.id] = made, name
-        self.state.put(b"N" + name.encode(), records.encode(made))
-        if known is None and payload.owners:
-            self._own(made, payload.owners)
-            self.state.put(records.key(b"t", made.id), records.encode(payload.owners))
-        self._install(made, False)
-        return TopicChanged(made)
-
-    def _unfit(self, info: TopicInfo) -> str:
-        """Return why a topic cannot be created or bound like this, or "" if it can."""
-        for target in info.config.virtual:
-            real = self.names.get(target)
-            if real is None or real.config.virtual:
-                return (
-                    f"virtual topic {info.name} would hold {target}, which is "
-                    f"{'virtual itself' if real else 'not there'}"
-                )
-        if info.name not in self.names and len(self.names) >= limits.TOPICS_MAX:
-            return f"{limits.TOPICS_MAX} topics exist"
-        return ""
-
-    def _unname(self, known: TopicInfo) -> Outcome:
-        holders = [info.name for info in self.names.values() if known.name in info.config.virtual]
-        if holders:
-            return refused("bad_request", f"topic {known.name} belongs to the virtual topic {holders[0]}")
-        del self.names[known.name], self.ids[known.id]
-        self.state.delete(b"N" + known.name.encode())
-        self.state.delete(records.key(b"t", known.id))
-        owners = self.owners.pop(known.id, ())
-        self.owned.add("topics", owners, -1)
-        self.owned.add("partitions", owners, -len(known.shards))
-        self._install(known, True)
-        return TopicChanged(known, True)
-
-    def _own(self, info: TopicInfo, owners: tuple[Payer, ...]) -> None:
-        self.owners[info.id] = owners
-        self.owned.add("topics", owners, 1)
-        self.owned.add("partitions", owners, len(info.shards))
-
-    def _install(self, info: TopicInfo, deleted: bool) -> None:
-        """Record that the shards of a topic must be told, by this meta leader or the next.
-
-        Virtual topics have no shards.
-        """
-        if info.shards:
-            installing = self.installing[info.id] = Installing(info, deleted)
-            self.state.put(records.key(b"X", info.id), records.encode(installing))
-
-    def _installed(self, entry: Entry, payload: payloads.InstalledTopics) -> Outcome:
-        """All shards of some topics have logged these versions."""
-        for topic_id, version in payload.versions:
-            installing = self.installing.get(topic_id)
-            if installing is not None and installing.version == version:
-                del self.installing[topic_id]
-                self.state.delete(records.key(b"X", topic_id))
-        return DONE
-
-    def _member(self, entry: Entry, payload: payloads.RosterChange) -> Outcome:
-        """Set a row of the roster. Name and address belong to the newest copy that claims them.
-
-        Other members with that name or address are removed, and removed copies do not return.
-        """
-        member = payload.member
-        if payload.invite:
-            access = permissions.joined(self.access, payload.invite, member.copy)
-            if access is None:
-                return refused("forbidden", "somebody else has joined by this invitation")
-            self._keep_access(access, entry)
-        for other in list(self.members.values()):
-            if other.copy == member.copy or other.name == member.name or other.endpoint == member.endpoint:
-                del self.members[other.copy]
-                self.state.delete(b"m" + other.copy.encode())
-                if payload.gone or other.copy != member.copy:
-                    self.state.put(b"g" + other.copy.encode(), b"")
-        if payload.gone:
-            self.taken_off.append(member.name)
-        else:
-            self.members[member.copy] = member
-            self.state.put(b"m" + member.copy.encode(), records.encode(member))
-        self.roster_version = entry.index
-        self.state.put(records.ROSTER, records.U64.pack(entry.index))
-        return DONE
-
-    def _set_options(self, entry: Entry, payload: payloads.Options) -> Outcome:
-        self.options = payload.options
-        self.state.put(records.OPTIONS, records.encode(self.options))
-        return DONE
-
-    def _set_access(self, entry: Entry, payload: payloads.NewAccess) -> Outcome:
-        asked = payload.change
-        if asked.version and asked.version != self.access.version:
-            return refused("busy", "users or roles were changed at the same moment")
-        self._keep_access(permissions.changed(self.access, asked), entry)
-        return DONE
-
-    def _keep_access(self, table: AccessTable, entry: Entry) -> None:
-        self.access = msgspec.structs.replace(table, version=entry.index)
-        self.state.put(records.ACCESS, records.encode(self.access))
 
     def _forget(self, entry: Entry, payload: payloads.Forget) -> Counted:
         for ref in payload.cancelled:

@@ -14,7 +14,7 @@ import msgspec
 
 from gossipq import limits, permissions
 from gossipq.core.desk import NOBODY, Asker, Desk, Request
-from gossipq.core.ledger import Ledger, Outcome
+from gossipq.core.ledger import ClusterState, Outcome
 from gossipq.core.raft import Replica
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
@@ -32,8 +32,8 @@ ACCESS_BYTES_MAX = 3 * limits.CONTROL_BYTES_MAX // 4
 
 
 class Roster:
-    def __init__(self, desk: Desk, ledger: Ledger, replica: Replica, settings: ShardSettings) -> None:
-        self._desk, self._ledger, self._replica, self._settings = desk, ledger, replica, settings
+    def __init__(self, desk: Desk, cluster: ClusterState, replica: Replica, settings: ShardSettings) -> None:
+        self._desk, self._cluster, self._replica, self._settings = desk, cluster, replica, settings
         self._changing = False  # a change is not applied yet
         # each row, and since when this leader has seen it unchanged
         self._rows: dict[str, tuple[Member, int]] = {}
@@ -54,7 +54,7 @@ class Roster:
     @property
     def options(self) -> dict[str, str]:
         """The options of [cluster]: as logged, or this node's until a leader has logged them."""
-        return self._ledger.options or self._settings.options
+        return self._cluster.options or self._settings.options
 
     @property
     def _replace_ms(self) -> int:
@@ -62,7 +62,7 @@ class Roster:
         holds.
         """
         try:
-            return msgspec.json.decode(self._ledger.options["cluster.replace_ms"], type=int)
+            return msgspec.json.decode(self._cluster.options["cluster.replace_ms"], type=int)
         except (KeyError, msgspec.DecodeError):
             return self._settings.replace_ms
 
@@ -70,12 +70,12 @@ class Roster:
         now_ms, rows = self._replica.now_ms, self._rows
         self._rows = {
             copy: rows[copy] if copy in rows and rows[copy][0] == member else (member, now_ms)
-            for copy, member in self._ledger.members.items()
+            for copy, member in self._cluster.members.items()
         }
         places = self._places
         self._places = {
             copy: places[copy] if places.get(copy, ("",))[0] == member.endpoint else (member.endpoint, now_ms)
-            for copy, member in self._ledger.members.items()
+            for copy, member in self._cluster.members.items()
         }
         self._look_ms = now_ms + limits.SECOND_MS if len(self._rows) > 1 or not self._compared else None
 
@@ -88,7 +88,7 @@ class Roster:
             self._answer(request)
             return
         if isinstance(message, AskAccess):
-            self._desk.reply(request, Access(self._ledger.access))
+            self._desk.reply(request, Access(self._cluster.access))
             return
         if isinstance(message, SetAccess):
             self._set_access(message.change, request)
@@ -98,7 +98,7 @@ class Roster:
         if isinstance(message, Join):
             shown = self._invited(message)
             member = self._joining(message)
-            known = self._ledger.members.get(member.copy) == member
+            known = self._cluster.members.get(member.copy) == member
             change = None if known else payloads.RosterChange(member, invite=shown)
         elif isinstance(message, SetOptions):
             self._set_options(self._checked(message.options), request)
@@ -115,9 +115,9 @@ class Roster:
         """Answer with the roster. A joining node also gets users and roles before it serves
         clients.
         """
-        access = self._ledger.access if joins else None
-        members = sorted(self._ledger.members.values(), key=lambda member: member.name)
-        version, name = self._ledger.roster_version, self._settings.cluster_name
+        access = self._cluster.access if joins else None
+        members = sorted(self._cluster.members.values(), key=lambda member: member.name)
+        version, name = self._cluster.roster_version, self._settings.cluster_name
         self._desk.reply(asker, Members(version, members, name, self.options, access))
 
     def _checked(self, asked: dict[str, str]) -> dict[str, str]:
@@ -150,7 +150,7 @@ class Roster:
         """Change users and roles. Raises Refused: the table is invalid, or would lock everybody
         out.
         """
-        mine = self._ledger.access
+        mine = self._cluster.access
         if self._accessing or self._early_users or asked.version not in (0, mine.version):
             raise Busy("users or roles were changed at the same moment", retry_after_ms=AGAIN_MS)
         table = permissions.changed(mine, asked)
@@ -177,13 +177,13 @@ class Roster:
     def _accessed(self, asker: Asker, index: Index, outcome: Outcome) -> None:
         self._accessing = False
         if asker.origin:
-            self._desk.answer(asker, outcome, Access(self._ledger.access))
+            self._desk.answer(asker, outcome, Access(self._cluster.access))
 
     @property
     def _early_users(self) -> bool:
         """True if users were created before the cluster, and are not in its log yet."""
         told = self._settings.access
-        return told != AccessTable() and not (told.version or self._ledger.access.version)
+        return told != AccessTable() and not (told.version or self._cluster.access.version)
 
     def _begins_closed(self) -> bool:
         """True while those users are being logged. Other changes of users wait."""
@@ -223,8 +223,8 @@ class Roster:
         if not message.invite:
             return b""
         shown, copy = permissions.digest(message.invite), message.member.copy
-        found = permissions.invited(self._ledger.access, shown, copy, self._desk.leader_ms)
-        if found is None or (copy in self._ledger.members and found.copy != copy):
+        found = permissions.invited(self._cluster.access, shown, copy, self._desk.leader_ms)
+        if found is None or (copy in self._cluster.members and found.copy != copy):
             raise Forbidden(
                 f"the invitation of {message.member.name} is not good: it was used, or has expired",
                 hint="ask for another one: gossipq cluster invite",
@@ -233,7 +233,7 @@ class Roster:
 
     def _joining(self, message: Join) -> Member:
         """Return the row for a joining node."""
-        member, settings, members = message.member, self._settings, self._ledger.members
+        member, settings, members = message.member, self._settings, self._cluster.members
         check_member(member)
         if settings.standalone and member.copy != self._replica.me:
             raise BadRequest(
@@ -259,7 +259,7 @@ class Roster:
             raise NotAdmitted(
                 f"gossipq {member.version} on {member.name} is too old for this cluster", hint="upgrade it"
             )
-        if self._ledger.was_member(member.copy):
+        if self._cluster.was_member(member.copy):
             raise NotAdmitted(
                 f"{member.name} was taken off this cluster", hint="start it with an empty data directory"
             )
@@ -289,7 +289,7 @@ class Roster:
                 f"{known.name} is there, at {known.endpoint}, and was to be at {member.endpoint}, too",
                 hint="if one of them runs on a copy of the other's data directory, stop that one",
             )
-        for other in self._ledger.members.values():
+        for other in self._cluster.members.values():
             if other.copy != member.copy and self._lives(other.copy):
                 if other.name == member.name:
                     raise BadRequest(
@@ -316,9 +316,9 @@ class Roster:
         return was_there or (other is not None and other.heard_ms > since_ms)
 
     def _setting(self, message: SetMember) -> payloads.RosterChange | None:
-        members = self._ledger.members
+        members = self._cluster.members
         found = [member for member in members.values() if member.name == message.name]
-        if not found and message.state == "gone" and message.name in self._ledger.taken_off:
+        if not found and message.state == "gone" and message.name in self._cluster.taken_off:
             return None  # the answer was lost, and the client repeats the request
         if not found:
             raise BadRequest(f"no node is named {message.name}", hint="gossipq cluster ls")
@@ -395,13 +395,13 @@ class Roster:
             if self._begins_closed():
                 return
             self._compared = True
-            if not self._ledger.options or (
-                len(self._rows) <= 1 and self._ledger.options != self._settings.options
+            if not self._cluster.options or (
+                len(self._rows) <= 1 and self._cluster.options != self._settings.options
             ):
                 # in a cluster of one node its file decides
                 self._set_options(self._settings.options)
                 return
-        for member in self._ledger.members.values():
+        for member in self._cluster.members.values():
             silent_ms = self._silent_ms(member.copy)
             state = member.state
             if state == "in" and silent_ms >= self._replace_ms:

@@ -25,7 +25,7 @@ from gossipq import limits
 from gossipq.core.copies import topic_shards
 from gossipq.core.delivery import NUMBER_MAX, check_policy, within
 from gossipq.core.desk import Asker, Desk, Request
-from gossipq.core.ledger import Ledger, Outcome, TopicChanged, refused
+from gossipq.core.ledger import ClusterState, Outcome, TopicChanged, refused
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, UnknownTopic
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
@@ -100,15 +100,15 @@ class Creation:
 
 
 class TopicRegister:
-    def __init__(self, desk: Desk, ledger: Ledger, settings: ShardSettings) -> None:
+    def __init__(self, desk: Desk, cluster: ClusterState, settings: ShardSettings) -> None:
         """Virtual topics of the cluster's file are created when this shard leads."""
-        self._desk, self._ledger, self._shards = desk, ledger, settings.shards
+        self._desk, self._cluster, self._shards = desk, cluster, settings.shards
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
         self._creations: list[Creation] = []
         # names being created, with their partitions and owners
         self._proposed: dict[str, tuple[int, Account]] = {}
-        # by id in `ledger.installing`: shards that have not answered this leader
+        # by id in `ClusterState.installing`: shards that have not answered this leader
         self._missing: dict[int, set[int]] = {}
         # (id, version) that all shards have, to be logged
         self._installed: list[tuple[int, int]] = []
@@ -140,7 +140,7 @@ class TopicRegister:
         message: Resolve = request.message
         client = request.client
         rights, node = (None, True) if client is None else (client.rights, client.node)
-        known = self._ledger.names
+        known = self._cluster.names
         wild = [name for name in message.names if "*" in name]
         if len(wild) > limits.RESOLVE_PATTERNS_MAX or any(len(name) > limits.NAME_BYTES_MAX for name in wild):
             raise BadRequest(
@@ -195,7 +195,7 @@ class TopicRegister:
             raise BadRequest(
                 "a virtual topic is made by binding it", hint=f"gossipq topic virtual {message.name} TOPIC..."
             )
-        known = self._ledger.names.get(message.name)
+        known = self._cluster.names.get(message.name)
         if known is not None:
             if not message.if_not_exists:
                 raise TopicExists(f"topic {message.name} exists", hint=f"gossipq topic show {message.name}")
@@ -209,12 +209,12 @@ class TopicRegister:
         check_name(message.name)
         targets = list(dict.fromkeys(message.targets))
         self._check_targets(message.name, targets)
-        known = self._ledger.names.get(message.name)
+        known = self._cluster.names.get(message.name)
         if known is not None and not known.config.virtual:
             raise TopicExists(
                 f"{message.name} is a topic with records of its own", hint="choose another name"
             )
-        missing = [name for name in targets if name not in self._ledger.names]
+        missing = [name for name in targets if name not in self._cluster.names]
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         if known is not None and known.config.virtual == targets:
@@ -227,7 +227,7 @@ class TopicRegister:
     def _change(self, request: Request) -> None:
         """Change the policy of a topic. Fields that decide about placement cannot change."""
         message: SetTopic = request.message
-        known = self._ledger.names.get(message.name)
+        known = self._cluster.names.get(message.name)
         if known is None:
             raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
         if known.config.virtual:
@@ -258,7 +258,7 @@ class TopicRegister:
             raise BadRequest(f"virtual topic {name} would have {many(len(targets), 'topic')}", hint=hint)
         for target in targets:
             check_name(target)
-            known = self._ledger.names.get(target)
+            known = self._cluster.names.get(target)
             if target == name:
                 raise BadRequest(
                     f"virtual topic {name} would contain itself", hint="name topics with records of their own"
@@ -266,7 +266,7 @@ class TopicRegister:
             if known is not None and known.config.virtual:
                 names = ", ".join(known.config.virtual)
                 raise BadRequest(f"{target} is virtual itself", hint=f"name its topics instead: {names}")
-        holders = [info.name for info in self._ledger.names.values() if name in info.config.virtual]
+        holders = [info.name for info in self._cluster.names.values() if name in info.config.virtual]
         if holders:
             raise BadRequest(
                 f"{name} belongs to the virtual topic {holders[0]}", hint="virtual topics hold real ones only"
@@ -276,10 +276,10 @@ class TopicRegister:
         """Continue unfinished changes of earlier leaders, and create missing virtual topics of the
         file.
         """
-        for installing in self._ledger.installing.values():
+        for installing in self._cluster.installing.values():
             self._begin(installing.info)
         for name, targets in self._virtual.items():
-            known = self._ledger.names.get(name)
+            known = self._cluster.names.get(name)
             if known is None or known.config.virtual != targets:
                 try:
                     self._bind(Request(BindTopic(name, targets)))
@@ -312,7 +312,7 @@ class TopicRegister:
     def _check_quota(self, configs: dict[str, TopicConfig], account: Account) -> None:
         """Raise BadRequest or Busy above a quota. An empty `account` is the cluster itself."""
         fresh = [config.partitions for name, config in configs.items() if name not in self._proposed]
-        names, quota = self._ledger.names, self._quota
+        names, quota = self._cluster.names, self._quota
         topics = len(names) + len(self._proposed) + len(fresh)
         partitions = sum(len(info.shards) for info in names.values())
         partitions += sum(count for count, _ in self._proposed.values()) + sum(fresh)
@@ -325,7 +325,7 @@ class TopicRegister:
                     f"{asked} {what}, and the quota cluster.quota.{what} is {most}",
                     hint="remove a topic: gossipq topic rm NAME; or raise it in cluster.toml",
                 )
-        owned = self._ledger.owned
+        owned = self._cluster.owned
         for payer in account:
             coming = [count for count, owners in self._proposed.values() if payer in owners]
             for what, more, count in (
@@ -344,7 +344,7 @@ class TopicRegister:
             return []
         if not config.beside:
             return topic_shards(name, config.partitions, self._shards)
-        other = self._ledger.names.get(config.beside)
+        other = self._cluster.names.get(config.beside)
         if other is None:
             raise UnknownTopic(f"no topic {config.beside}, beside which {name} was to lie")
         if not other.shards:
@@ -356,12 +356,12 @@ class TopicRegister:
 
     def _drop(self, request: Request) -> None:
         message: DropTopic = request.message
-        known = self._ledger.names.get(message.name)
+        known = self._cluster.names.get(message.name)
         if known is None:
             if not self._await_end(message.name, request):
                 raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
             return
-        holders = [info.name for info in self._ledger.names.values() if message.name in info.config.virtual]
+        holders = [info.name for info in self._cluster.names.values() if message.name in info.config.virtual]
         if holders:
             raise BadRequest(
                 f"topic {message.name} belongs to the virtual topic {holders[0]}",
@@ -379,7 +379,7 @@ class TopicRegister:
         """Wait for the end of a removed topic that shards still have. False if it does not
         exist.
         """
-        under_way = [each.info.id for each in self._ledger.installing.values() if each.info.name == name]
+        under_way = [each.info.id for each in self._cluster.installing.values() if each.info.name == name]
         if not under_way or under_way[-1] not in self._missing:
             return False
         self._drops.setdefault(under_way[-1], []).append(asker)
@@ -389,11 +389,11 @@ class TopicRegister:
         """Answer a repeated request whose first one succeeded, with the present state."""
         message: Message = request.message
         if isinstance(message, DropTopic):
-            if message.name in self._ledger.names or not self._await_end(message.name, request):
+            if message.name in self._cluster.names or not self._await_end(message.name, request):
                 self._desk.reply(request, Topics([]))
             return
         assert isinstance(message, CreateTopic | SetTopic), message
-        known = self._ledger.names.get(message.name)
+        known = self._cluster.names.get(message.name)
         if known is None:
             raise UnknownTopic(f"topic {message.name} was removed since", hint="gossipq topic ls")
         self._make(request, [known], {})
@@ -432,14 +432,14 @@ class TopicRegister:
             )
 
     def _begin(self, info: TopicInfo) -> None:
-        if info.id in self._ledger.installing:
+        if info.id in self._cluster.installing:
             self._missing[info.id] = set(info.shards)
             self._tell(info.id)
             if self._again_ms is None:
                 self._again_ms = self._desk.boot_ms + INSTALL_AGAIN_MS
 
     def _tell(self, topic_id: int) -> None:
-        installing = self._ledger.installing[topic_id]
+        installing = self._cluster.installing[topic_id]
         for shard in self._missing[topic_id]:
             self._desk.tell(shard, InstallTopic(installing.info, installing.deleted))
 
@@ -450,13 +450,13 @@ class TopicRegister:
         """
         message: TopicInstalled = request.message
         installing, missing = (
-            self._ledger.installing.get(message.topic_id),
+            self._cluster.installing.get(message.topic_id),
             self._missing.get(message.topic_id),
         )
         if (
             installing is None
             and min(message.version, message.topic_id) > 0
-            and message.topic_id not in self._ledger.ids
+            and message.topic_id not in self._cluster.ids
         ):
             self._tell_of(message.topic_id, message.shard)
         if installing is None or missing is None or installing.version != message.version:
@@ -475,7 +475,7 @@ class TopicRegister:
         """All shards have logged the removal. Answer requests unless an earlier topic of the name
         remains.
         """
-        installing = self._ledger.installing
+        installing = self._cluster.installing
         earlier = [
             each for each in self._missing if each < info.id and installing[each].info.name == info.name
         ]
@@ -505,9 +505,9 @@ class TopicRegister:
 
         Ids are never reused: an id that is not in the register was removed, or never existed.
         """
-        name = self._ledger.ids.get(topic_id)
+        name = self._cluster.ids.get(topic_id)
         nothing = TopicInfo(topic_id, "", 0, TopicConfig(), [])
-        found = nothing if name is None else self._ledger.names[name]
+        found = nothing if name is None else self._cluster.names[name]
         if 0 <= shard < self._shards:
             self._desk.tell(shard, InstallTopic(found, deleted=shard not in found.shards))
 
@@ -546,7 +546,7 @@ class TopicRegister:
             if boot_ms < creation.until_ms:
                 continue
             self._creations.remove(creation)
-            known = self._ledger.names
+            known = self._cluster.names
             late = sorted(creation.missing)
             if creation.made.isdisjoint(late) and all(name in known for name in late):
                 found = sorted([*creation.found, *map(known.__getitem__, late)], key=lambda info: info.name)
@@ -555,7 +555,7 @@ class TopicRegister:
                 self._desk.refuse_by(creation.asker, refused("refused", self._why_late(late[0])))
 
     def _why_late(self, name: str) -> str:
-        info = self._ledger.names.get(name)
+        info = self._cluster.names.get(name)
         return f"topic {name} is not ready: {self._late_shards(info.id if info is not None else 0)}"
 
     def _late_shards(self, topic_id: int) -> str:
