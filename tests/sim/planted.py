@@ -3,7 +3,7 @@
 Each is a patch of one rule, and the check that must see it; `sim.hunt` looks for it over fresh seeds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -36,6 +36,7 @@ from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.cluster_state import ClusterState
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
+from gossipq.core.ledger.partitions import Partitions
 from gossipq.core.ledger.producers import Producer, Producers
 from gossipq.core.ledger.results import Results
 from gossipq.core.ledger.retention import Sweeper
@@ -747,6 +748,32 @@ def everybody_plans(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(world, "PLANS_SHARE", 1.0)
 
 
+def everybody_claims(patch: pytest.MonkeyPatch) -> None:
+    """Each run has a client that publishes under unique names."""
+    patch.setattr(world, "NAMES_SHARE", 1.0)
+
+
+def names_of_due_records_are_free(patch: pytest.MonkeyPatch) -> None:
+    """A record with an offset holds no unique name."""
+    waiting = Ledger.waiting
+
+    def scheduled(ledger: Ledger, partition: int, index: int, numbers: Sequence[int]) -> set[int]:
+        found = waiting(ledger, partition, index, numbers)
+        return {number for number in found if ledger.offset_of(partition, index, number) is None}
+
+    patch.setattr(Ledger, "waiting", scheduled)
+
+
+def replaced_records_stay(patch: pytest.MonkeyPatch) -> None:
+    """A record is stored beside the one that it replaces."""
+    patch.setattr(Partitions, "_make_way", lambda partitions, entry, partition, place: -1)
+
+
+def done_records_hold_their_names(patch: pytest.MonkeyPatch) -> None:
+    """A record keeps its unique name when it is done."""
+    patch.setattr(Ledger, "waiting", lambda ledger, partition, index, numbers: set(numbers))
+
+
 def ticks_are_early(patch: pytest.MonkeyPatch) -> None:
     """A leader stores the record of a tick up to half a second before it."""
     due_ticks = ticks.due_ticks
@@ -1085,6 +1112,9 @@ PLANTED: dict[str, Planted] = {
         Planted(clones_are_believed, "I15", kinds=STEERED),
         Planted(sequences_swapped, "P6"),
         Planted(refused_as_its_neighbour_was_confirmed, "P6"),
+        Planted(names_of_due_records_are_free, "P27", under=everybody_claims),
+        Planted(replaced_records_stay, "P27", under=everybody_claims),
+        Planted(done_records_hold_their_names, "P27", under=everybody_claims),
         Planted(ticks_are_early, "P24", under=everybody_plans),
         Planted(removed_schedules_go_on, "P24", under=everybody_plans),
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),
