@@ -1,6 +1,6 @@
 """Unique names: one record of a name waits at a time, until it is done or for a time.
 
-Many cases are those of the tests of RQ (`test_queue_unique.py`) and of River (`riverdrivertest`).
+Some cases are those of RQ's tests of unique jobs (`test_queue_unique.py`).
 """
 
 from array import array
