@@ -12,7 +12,7 @@ import pytest
 import gossipq_client
 from gossipq import errors
 from gossipq_client import aio, embedded, lake, testing
-from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, joining
+from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, joining, reading
 from gossipq_client.values import (
     GroupPolicy,
     ListOptions,
@@ -101,7 +101,7 @@ def test_no_option_hides(name: str) -> None:
     assert not [each for each in parameters if each.kind is each.VAR_KEYWORD], "help() shows no options"
 
 
-CONSUMING = (ConsumeOptions, FetchOptions, ReadOptions)
+CONSUMING = (ConsumeOptions, FetchOptions)
 JOINING = {"topics", "group"}.union(*(options.__annotations__ for options in CONSUMING))
 
 
@@ -113,6 +113,7 @@ JOINING = {"topics", "group"}.union(*(options.__annotations__ for options in CON
         (TopicPolicy, topic_options, {"partitions"}),
         (GroupPolicy, group_options, set()),
         *((options, joining, JOINING - set(options.__annotations__)) for options in CONSUMING),
+        (ReadOptions, reading, {"topics", "start"}),
     ],
 )
 def test_what_is_described_is_what_is_checked(

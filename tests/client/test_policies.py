@@ -8,7 +8,8 @@ import pytest
 from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.values import GroupOptions, Rate, TopicOptions
-from gossipq_client.values.policies import backoff_ms, group_options, topic_options
+from gossipq_client.session.consume_options import joining
+from gossipq_client.values.policies import backoff_ms, group_options, rate_of, topic_options
 
 
 def test_what_is_left_away_is_not_said() -> None:
@@ -138,3 +139,15 @@ def test_bad_policies_of_groups(policy: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match=next(iter(policy))) as refused:
         group_options(**policy)
     assert refused.value.hint
+
+
+def test_a_consumer_names_the_order_and_the_limits_of_its_group() -> None:
+    asked = joining("mails", "sender", order="fair", weights={"ada": 3}, flow_rate="10/s")
+    assert (asked.options.order, asked.late_after_ms) == ("fair", None)
+    assert asked.options.weights == {"ada": 3}
+    assert asked.options.flow_rate == rate_of("10/s", "flow_rate")
+
+
+def test_an_order_of_groups_needs_a_group() -> None:
+    with pytest.raises(BadRequest, match="order= without a group"):
+        joining("mails", None, order="priority")

@@ -12,7 +12,7 @@ from gossipq.errors import BadRequest
 from gossipq.messages import AtEnd, Deliver, Subscribe
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
-from gossipq_client.session import joining
+from gossipq_client.session import reading
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.time_order import TimeOrder
 
@@ -154,9 +154,9 @@ def test_a_reader_gets_what_was_published_first_and_ends_with_all_of_them():
     [
         ({"order": "size"}, "order='size'"),
         ({"late_after": "1s"}, "late_after= without an order"),
-        ({"order": "time", "group": "g"}, "for readers"),
+        ({"order": "fair"}, "a group has the orders"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, says):
     with pytest.raises(BadRequest, match=says):
-        joining("orders", options.pop("group", None), **options)
+        reading("orders", **options)

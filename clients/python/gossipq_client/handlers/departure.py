@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 from gossipq_client.values import payloads
 
 #: options of single records that a list has one of for each record -> their name there
-PLURALS = {"key": "keys", "id": "ids", "delay": "delays", "flow": "flows", "priority": "priorities"}
+PLURALS = {
+    "key": "keys",
+    "id": "ids",
+    "unique": "uniques",
+    "delay": "delays",
+    "flow": "flows",
+    "priority": "priorities",
+}
+NAMES = ("id", "unique")  #: of one record each, so a list has no common one
 
 
 class Outgoing(NamedTuple):
@@ -20,13 +28,17 @@ class Outgoing(NamedTuple):
     header_bytes: bytes | None = None  #: the headers as the caller passed them, if those were bytes
 
     def replace(
-        self, *, value: bytes | None = None, headers: Mapping[str, str | bytes] | None = None, **options: Any
+        self,
+        *,
+        value: bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> "Outgoing":
-        """Return a copy with another value, other headers or other options."""
+        """Return a copy with another value, other headers, or with these options changed."""
         return self._replace(
             value=self.value if value is None else value,
             headers=self.headers if headers is None else dict(headers),
-            options={**self.options, **options},
+            options={**self.options, **(options or {})},
         )
 
 
@@ -63,7 +75,7 @@ def lists_of(records: Iterable[Outgoing]) -> Iterator[tuple[list[bytes], dict[st
         options = dict(common)
         for singular, plural in PLURALS.items():
             own = [record.options.get(singular) for record in members]
-            if singular != "id" and all(each == own[0] for each in own):
+            if singular not in NAMES and all(each == own[0] for each in own):
                 if singular in members[0].options:
                     options[singular] = own[0]
             elif any(each is not None for each in own):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeVar, Unpack, get_args, get_origin
 
 from gossipq import limits
 from gossipq.errors import BadRequest
-from gossipq_client.session import ConsumeOptions, Joining, Record, joining
+from gossipq_client.handlers.keywords import shows
+from gossipq_client.session import ConsumeOptions, FetchOptions, Joining, Record, joining
 from gossipq_client.values import inputs, payloads
 
 WORKERS_MAX = 1_000
@@ -246,6 +247,7 @@ class Handlers:
                 waiting += part._included
         return found
 
+    @shows(joining, FetchOptions, ConsumeOptions)
     def consumer(
         self,
         topics: str | Iterable[str],

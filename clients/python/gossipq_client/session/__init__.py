@@ -12,6 +12,7 @@ from gossipq_client.session.consume_options import (
     credit_of,
     joining,
     more_of,
+    reading,
 )
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.deliveries import Consuming
@@ -79,6 +80,7 @@ __all__ = [
     "no_pyarrow",
     "part_sent",
     "plan",
+    "reading",
     "receipt_of",
     "writer_to_merge",
 ]

@@ -8,7 +8,7 @@ from gossipq.errors import BadRequest
 from gossipq.values import GroupOptions
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.pace import CREDIT_START
-from gossipq_client.values import Backoff, Mode, group_options, inputs
+from gossipq_client.values import Backoff, Mode, Order, group_options, inputs
 
 Routes = str | Iterable[str]
 
@@ -17,7 +17,8 @@ LATE_AFTER_MS = 1_000  #: default time that a record waits for other partitions
 
 class FetchOptions(TypedDict, total=False):
     """Durations are seconds, a timedelta, or text such as "30s". The policies (lease, attempts_max,
-    backoff) belong to the group: they apply to all its consumers, until a consumer names another value.
+    backoff, and those of flows) belong to the group: they apply to all its consumers, until a consumer
+    names another value.
 
     start: where a new group begins: "first" (by default), "new", an offset, an aware datetime, "-10m"
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order). The first
@@ -31,6 +32,13 @@ class FetchOptions(TypedDict, total=False):
     lease: how long the node waits for a consumer that has gone silent
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
+    order: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of each flow in
+        turn, the higher priority first)
+    weights: records that a flow gets in its turn, by the name of the flow; others get 1
+    concurrency: records of the group that may be in flight, over all partitions; 0 = no limit
+    flow_concurrency: records of each flow that may be in flight; 0 = no limit
+    rate: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no limit
+    flow_rate: the same for each flow
     """
 
     start: inputs.Start | inputs.Starts | None
@@ -42,6 +50,12 @@ class FetchOptions(TypedDict, total=False):
     lease: inputs.Duration | None
     attempts_max: int | None
     backoff: Backoff | None
+    order: Order | None
+    weights: Mapping[str, int] | None
+    concurrency: int | None
+    flow_concurrency: int | None
+    rate: str | None
+    flow_rate: str | None
 
 
 class ConsumeOptions(FetchOptions, total=False):
@@ -140,37 +154,67 @@ def joining(
     backoff: Backoff | None = None,
     create: bool | None = None,
     wait: inputs.Duration | None = None,
-    order: Literal["time"] | None = None,
-    late_after: inputs.Duration | None = None,
+    order: Order | None = None,
+    weights: Mapping[str, int] | None = None,
+    concurrency: int | None = None,
+    flow_concurrency: int | None = None,
+    rate: str | None = None,
+    flow_rate: str | None = None,
 ) -> Joining:
     """Checks the options. Raises BadRequest."""
-    options = group_options(mode=mode, lease=lease, attempts_max=attempts_max, backoff=backoff)
-    said = {"mode": mode, "lease": lease, "attempts_max": attempts_max, "backoff": backoff}
+    options = group_options(
+        mode=mode,
+        lease=lease,
+        attempts_max=attempts_max,
+        backoff=backoff,
+        order=order,
+        weights=weights,
+        concurrency=concurrency,
+        flow_concurrency=flow_concurrency,
+        rate=rate,
+        flow_rate=flow_rate,
+    )
+    said = {
+        "mode": mode,
+        "lease": lease,
+        "attempts_max": attempts_max,
+        "backoff": backoff,
+        "order": order,
+        "weights": weights,
+        "concurrency": concurrency,
+        "flow_concurrency": flow_concurrency,
+        "rate": rate,
+        "flow_rate": flow_rate,
+    }
     if not group and (names := [f"{name}=" for name, value in said.items() if value is not None]):
         raise BadRequest(f"{', '.join(names)} without a group", hint='name one: group="billing"')
     names = inputs.names_of(topics)
     where = _checked_start(start, group, names)
-    records = credit_of(credit, mode, "credit")
     follows = bool(group) and credit is None and mode != "exclusive"
-    lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
+    lent = CREDIT_START if follows else credit_of(credit, mode, "credit"), limits.CREDIT_BYTES
     patience_ms = 0 if wait is None else inputs.duration_ms(wait, "wait")
-    late_after_ms = _late_after_ms(group, order, late_after)
     group = inputs.text_of(group or "", "group")
     routes = routes_of(route)
+    creates = bool(group) if create is None else create
     return Joining(
-        names,
-        group,
-        where,
-        lent,
-        options,
-        routes,
-        ack,
-        follows,
-        bool(group) if create is None else create,
-        patience_ms,
-        late_after_ms,
-        ahead,
+        names, group, where, lent, options, routes, ack, follows, creates, patience_ms, ahead=ahead
     )
+
+
+def reading(
+    topics: str | Iterable[str],
+    *,
+    start: inputs.Start | inputs.Starts | None = None,
+    route: Routes | None = None,
+    order: Literal["time"] | None = None,
+    late_after: inputs.Duration | None = None,
+    credit: int | None = None,
+    create: bool | None = None,
+) -> Joining:
+    """Checks the options of a reader. Raises BadRequest."""
+    late_after_ms = _late_after_ms(order, late_after)
+    asked = joining(topics, None, start=start, route=route, credit=credit, create=create)
+    return asked._replace(late_after_ms=late_after_ms)
 
 
 def _checked_start(
@@ -189,17 +233,15 @@ def _checked_start(
     return start
 
 
-def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Duration | None) -> int | None:
+def _late_after_ms(order: str | None, late_after: inputs.Duration | None) -> int | None:
     """None if each partition has its own order. Raises BadRequest."""
     if order is None:
         if late_after is not None:
             raise BadRequest("late_after= without an order", hint='add order="time"')
         return None
     if order != "time":
-        raise BadRequest(f"order={order!r}", hint='write order="time", or leave it out')
-    if group:
-        hint = 'read() has that order; in a group mode="key_ordered" keeps each key in order'
-        raise BadRequest('order="time" is for readers: members of a group share the records', hint=hint)
+        hint = 'write order="time", or leave it out; a group has the orders "priority" and "fair"'
+        raise BadRequest(f"order={order!r}", hint=hint)
     return LATE_AFTER_MS if late_after is None else inputs.duration_ms(late_after, "late_after")
 
 

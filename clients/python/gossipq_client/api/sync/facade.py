@@ -23,7 +23,7 @@ from gossipq_client.api.sync.schemas import Schemas
 from gossipq_client.handlers import Function, Handlers, Limits, RunEnd, shows, until_signal
 from gossipq_client.io import REQUEST_SECONDS
 from gossipq_client.operations import Job, ScheduleOptions, schedule_of
-from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, Receipt, joining
+from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, Receipt, joining, reading
 from gossipq_client.values import (
     Common,
     PublishOptions,
@@ -305,7 +305,7 @@ class Facade(Consumers):
 
     # --- reading without a group
 
-    @shows(joining, ReadOptions)
+    @shows(reading, ReadOptions)
     def read(
         self,
         topics: str | Iterable[str],
@@ -328,4 +328,4 @@ class Facade(Consumers):
         """
         if start is None:
             start = "new" if follow else "first"
-        return Records(self, self._schemas, joining(topics, None, start=start, **options), end, follow=follow)
+        return Records(self, self._schemas, reading(topics, start=start, **options), end, follow=follow)
