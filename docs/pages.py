@@ -39,6 +39,8 @@ ELSEWHERE = {
     "perf/RESULTS.md": "internals/results.md",
     "spark/README.md": "how-to/spark.md",
     "clients/integrations/gossipq_celery/README.md": "how-to/celery.md",
+    "clients/integrations/gossipq_dramatiq/README.md": "how-to/dramatiq.md",
+    "clients/integrations/gossipq_taskiq/README.md": "how-to/taskiq.md",
     "clients/integrations/gossipq_outbox/README.md": "how-to/outbox.md",
     "clients/integrations/gossipq_starlette/README.md": "how-to/starlette.md",
     "clients/integrations/gossipq_django/README.md": "how-to/django.md",
