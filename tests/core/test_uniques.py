@@ -16,12 +16,14 @@ from gossipq import limits
 from gossipq.core.ledger import id_index, ledger
 from gossipq.messages import (
     Ack,
+    Acked,
     Cancel,
     Done,
     DropTopic,
     Edit,
     Explained,
     Nack,
+    Publish,
     RefusedMessage,
     ReplayDead,
     Reschedule,
@@ -277,6 +279,22 @@ def test_replace_takes_a_record_away_from_its_consumer(room: Room) -> None:
     room.worker.settle()
     assert 0 not in room.read()
     assert room.ledger.partitions[room.part].voided == 1
+
+
+def test_an_ack_is_lost_if_the_entry_before_it_replaces_the_record(room: Room) -> None:
+    room.publish("a", "b")
+    assert room.read() == [0, 1]
+    fixed = {UNIQUE_HASH: batches.id_column([b"a"]), REPLACE: array("I", [1])}
+    batch = bytes(batches.seal([b"v"], fixed=fixed, uniques=[b"a"]))
+    worker, origin = room.worker, (b"c", b"1")
+    effects = worker.turn(
+        lambda: worker.take(1, origin, 1, None, Publish(room.part), batches.check(batch), batch),
+        lambda: worker.step(1, origin, 2, ADA, Ack(1, [(room.part, 0, 2)])),
+    )
+    answers = [m for each in effects.values() for _, request_id, m in each.replies if request_id == 2]
+    assert answers == [Acked([(room.part, 0, 1)])]
+    (cursor,) = room.ledger.cursors[room.part].values()
+    assert (cursor.state.acked, room.ledger.partitions[room.part].voided) == (1, 1)
 
 
 def test_replace_after_the_record_is_done_adds_one(room: Room) -> None:

@@ -45,6 +45,7 @@ class GroupsHost(Protocol):
 
     partitions: dict[PartitionKey, PartitionState]
     slices: Slices
+    voids: dict[PartitionKey, Intervals]
 
     @property
     def state(self) -> Table: ...
@@ -348,9 +349,23 @@ class Groups:
             fails = [(row, clip(ranges_in(row), 0, next_)) for row in rows]
             ended = Ended(cursor, entry, consumer, clip(rising(ranges), 0, next_), fails)
             count += self._end(ended)
+            if partition in self._host.voids:
+                lost += self._lost_to_voids(ended)
             cursor.advance()
             self._page(cursor)
         return Counted(count, lost)
+
+    def _lost_to_voids(self, ended: "Ended") -> list[Range]:
+        """Return the ranges whose ack came too late: an entry just before this one voided the records."""
+        cursor, partition = ended.cursor, ended.cursor.state.partition
+        voids, lost = self._host.voids[partition], list[Range]()
+        for part in ended.acked:
+            for low, high in voids.overlap(*part):
+                acked = Intervals()
+                for first, row in cursor.acks.within(low, high):
+                    acked.add(max(first, low), min(row.end, high))
+                lost += [(partition, *gap) for gap in acked.missing(low, high)]
+        return lost
 
     def _end(self, ended: "Ended") -> int:
         """Apply the ended attempts of one partition. Returns the number of acked records."""

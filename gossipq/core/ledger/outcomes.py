@@ -43,7 +43,7 @@ class Voided(Outcome, frozen=True):
 class Counted(Outcome, frozen=True):
     """ACK, FAIL, DEAD, REPLAY, PURGE, REQUEUE, TRIM, FORGET: how many records (producers) changed.
 
-    Also the ranges whose group or partition no longer exists.
+    Also the ranges whose group or partition no longer exists, and those that were voided before the ack.
     """
 
     count: int = 0
