@@ -20,13 +20,14 @@ KINDS = sorted(MESSAGES.values(), key=lambda kind: kind.verb)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**64 - 1),
+    float: st.floats(allow_nan=False),
     str: TEXT,
     bytes: st.binary(max_size=20),
     bool: st.booleans(),
     NoneType: st.none(),
 }
 MSGPACK = st.recursive(
-    st.none() | st.booleans() | SCALARS[int] | st.floats(allow_nan=False) | TEXT | SCALARS[bytes],
+    st.none() | st.booleans() | SCALARS[int] | SCALARS[float] | TEXT | SCALARS[bytes],
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
