@@ -92,11 +92,14 @@ def parse(raw: bytes) -> dict[str, Any]:
             ("backoff", 4, False),
             ("flow_hash", 8, False),
             ("priority", 1, False),
+            ("unique_hash", 8, False),
+            ("until", 8, True),
+            ("replace", 4, False),
         )
     ):
         found[name] = [u(at + width * i, width, signed) for i in range(count)] if columns >> bit & 1 else None
         at += padded(width * count) if columns >> bit & 1 else 0
-    variable = ("keys", "headers", "ids", "flows")
+    variable = ("keys", "headers", "ids", "flows", "uniques")
     for present, name in (
         *((columns >> 16 + at & 1, name) for at, name in enumerate(variable)),
         (1, "values"),
@@ -249,6 +252,7 @@ def test_sealing_the_fields_gives_the_bytes() -> None:
             headers=lists["headers"],
             ids=lists["ids"],
             flows=lists["flows"],
+            uniques=lists["uniques"],
             fixed=columns,
         )
         assert raw.hex() == row["batch"], row["name"]
