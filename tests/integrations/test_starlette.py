@@ -64,7 +64,7 @@ def test_readyz_says_why_it_is_not(gossipq_broker: testing.Broker) -> None:
 def test_handlers_that_end_make_it_not_ready(gossipq_broker: testing.Broker) -> None:
     failing = gossipq.aio.connect()
 
-    @failing.consumer("missing", group="mails")
+    @failing.consumer("missing", group="mails", create=False)
     async def handle(value: bytes) -> None: ...
 
     attached = Attached(failing)
