@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType
 
 from conftest import RunningNode
 from gossipq.errors import BadRequest, DataLoss, ExportError
-from gossipq_client import Client, connect
+from gossipq_client import Client, Records, connect
 from pyspark_gossipq import layout, live, schemas, writer
 from pyspark_gossipq.asked import parse
 from spark.queries import run_out
@@ -399,22 +399,22 @@ def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
     mq.publish_many(topic, [b"old"] * 2_000, partition=0, timeout=5)
     old = mq.topics(topic)[0].id
     task = live.SpanTask(layout.Span(topic, old, 0, 0, 2_000))
-    batches = Client.batches
+    batches = Records.batches
 
-    def anew(client: Client, *given: Any, **options: Any) -> Any:
+    def anew(records: Records, partition: int) -> Any:
         """Between the plan and the first answer."""
         mq.topic(topic).delete()
         mq.create_topic(topic, partitions=2)
         mq.publish_many(topic, [b"new"] * 2_000, partition=0, timeout=5)
-        return batches(client, *given, **options)
+        return batches(records, partition)
 
-    monkeypatch.setattr(Client, "batches", anew)
+    monkeypatch.setattr(Records, "batches", anew)
     options = {"servers": shared_node.endpoint, "topics": topic}
     found: list[bytes] = []
     read = live.rows(parse(options), task, schemas.of("messages"))
     with pytest.raises(DataLoss, match="records 0 to 1999 cannot be read any more"):
         found.extend(value for block in read for value in block.column("value").to_pylist())
-    monkeypatch.setattr(Client, "batches", batches)
+    monkeypatch.setattr(Records, "batches", batches)
     assert b"new" not in found
     lenient = parse({**options, "failOnDataLoss": "false"})
     assert list(live.rows(lenient, task, schemas.of("messages"))) == []
