@@ -439,7 +439,7 @@ class TestEnds:
         with next(loop) as msg:
             assert (msg.offset, msg.attempt) == (1, 1)
         mq.publish(topic, b"parent", timeout=PATIENCE_S)
-        values = [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+        values = [msg.value for msg in mq.read(topic)]
         assert values == [b"parent", b"parent", b"child", b"parent"]
 
     def test_an_asyncio_client_connects_anew_in_a_forked_child(
@@ -452,7 +452,7 @@ class TestEnds:
 
         async def end() -> list[bytes]:
             async with mq:
-                return [msg.value async for msg in mq.consume(topic, start="first", stop_at_end=True)]
+                return [msg.value async for msg in mq.read(topic)]
 
         loop = asyncio.new_event_loop()
         loop.run_until_complete(publish(b"parent"))

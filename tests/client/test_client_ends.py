@@ -45,7 +45,8 @@ def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broke
 
             async def publish(number: int) -> None:
                 nonlocal high
-                sent = await mq._send_list("crowd", *mq._prepared_list("crowd", [b"%d" % number], {}))
+                raws = [b"%d" % number]
+                sent = await mq._send_list("crowd", raws, mq._prepared_list(raws, {}))
                 high = max(high, len(mq._engine.session.publishing.topics["crowd"].writers[0].flights))
                 await mq._receipt(sent, None)
 
@@ -77,8 +78,8 @@ def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Br
 
             async def publish(number: int) -> None:
                 for turn in range(2):
-                    listed = mq._prepared_list("queue", [b"%d.%d" % (turn, number)], {"keys": KEY})
-                    await mq._send_list("queue", *listed)
+                    raws = [b"%d.%d" % (turn, number)]
+                    await mq._send_list("queue", raws, mq._prepared_list(raws, {"keys": KEY}))
                     if not number and not turn:
                         for values in ([b"no"], [b"no", b"no"]):
                             with pytest.raises(Backpressure):
