@@ -271,7 +271,7 @@ def test_msg_show_raw(client, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_msg_find(client, gossipq) -> None:
-    client.answers["find"] = lambda *args, **options: iter(
+    client.answers["read.where"] = lambda *args, **options: iter(
         [record(), record(offset=18, key=None, value=b"x" * 100)]
     )
     ran = gossipq(
@@ -289,7 +289,7 @@ def test_msg_find(client, gossipq) -> None:
     )
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == f"orders/0/17  {TIME}  ada  17 apples\norders/0/18  {TIME}  -  {'x' * 60}...\n"
-    ((args, options),) = client.called("find")
+    ((args, options),) = client.called("read.where")
     progress = options.pop("progress")
     progress(500, 1_000)
     assert args == ("orders",)
@@ -297,8 +297,9 @@ def test_msg_find(client, gossipq) -> None:
         "limit": 100,
         "key": "ada",
         "contains": "apples",
-        "header": {"source": "shop"},
+        "headers": {"source": "shop"},
         "start": 5,
+        "end": None,
     }
 
 
@@ -311,7 +312,7 @@ def test_msg_find(client, gossipq) -> None:
     ],
 )
 def test_msg_find_in_other_forms(client, gossipq, form: str, text: str) -> None:
-    client.answers["find"] = lambda *args, **options: iter([record(), record(offset=18)])
+    client.answers["read.where"] = lambda *args, **options: iter([record(), record(offset=18)])
     assert gossipq("msg", "find", "orders", "-o", form).out.startswith(text)
 
 
@@ -324,25 +325,25 @@ def test_msg_find_streams(client, gossipq, capsys: pytest.CaptureFixture[str]) -
             yield record(offset=offset)
             written.append(capsys.readouterr().out)
 
-    client.answers["find"] = find
+    client.answers["read.where"] = find
     gossipq("msg", "find", "orders", "-o", "names")
     assert written == ["orders/0/0\n", "orders/0/1\n"]
 
 
 def test_msg_find_limits_and_times(client, gossipq) -> None:
-    client.answers["find"] = lambda *args, **options: iter([record()] * (options["limit"] or 3))
+    client.answers["read.where"] = lambda *args, **options: iter([record()] * (options["limit"] or 3))
     ran = gossipq("msg", "find", "orders", "-n", "2", "--from", "2026-01-02T03:00Z", "--until", "-1s")
     assert (len(ran.out.splitlines()), ran.err) == (2, "only the first 2 records; -n 0 shows all\n")
-    options = client.called("find")[0][1]
+    options = client.called("read.where")[0][1]
     assert options["start"] == datetime(2026, 1, 2, 3, tzinfo=UTC)
     assert 0 < (datetime.now(UTC) - options["end"]).total_seconds() - 1 < 60
     ran = gossipq("msg", "find", "orders", "-n", "0")
     assert (len(ran.out.splitlines()), ran.err) == (3, "")
-    assert client.called("find")[1][1]["limit"] is None
+    assert client.called("read.where")[1][1]["limit"] is None
 
 
 def test_msg_find_of_nothing_is_a_no(client, gossipq) -> None:
-    client.answers["find"] = lambda *args, **options: iter(())
+    client.answers["read.where"] = lambda *args, **options: iter(())
     assert gossipq("msg", "find", "orders") == (1, "", "")
     assert gossipq("msg", "find", "orders", "-o", "json").out == "[]\n"
 
@@ -353,7 +354,7 @@ def test_msg_find_has_a_bar_on_a_terminal(client, gossipq, monkeypatch: pytest.M
         yield record()
         progress(1_000, 1_000)
 
-    client.answers["find"] = find
+    client.answers["read.where"] = find
     monkeypatch.setattr("gossipq_cli.progress.is_terminal", lambda stream: True)
     monkeypatch.setattr("gossipq_cli.progress.EVERY_S", 0)
     ran = gossipq("msg", "find", "orders", "-o", "names")

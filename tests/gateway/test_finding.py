@@ -11,15 +11,18 @@ from gossipq_gateway.problems import Refusal, problem
 from gossipq_gateway.v1 import records, shapes
 
 
-async def endless(topic: str, **options: object) -> AsyncIterator[Any]:
-    await asyncio.sleep(60)
-    yield None
+class Endless:
+    """Stands for `mq.read(topic)`: the search finds nothing and does not end."""
+
+    async def where(self, **options: object) -> AsyncIterator[Any]:
+        await asyncio.sleep(60)
+        yield None
 
 
 def test_a_search_that_is_not_over_in_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """This does not count as a fault of the gateway."""
     monkeypatch.setattr(records, "FIND_S_MAX", 0.01)
-    mq = SimpleNamespace(admin=SimpleNamespace(find=endless))
+    mq = SimpleNamespace(read=lambda topic, **options: Endless())
     call = SimpleNamespace(path={"topic": "orders"}, query=shapes.Find(), caller=SimpleNamespace(mq=mq))
     with pytest.raises(Refusal) as refused:
         asyncio.run(records.find(cast(Any, call)))

@@ -134,16 +134,14 @@ class Answerer:
             if self.stopped:
                 raise ValueError("the search was left")
 
-        wanted: dict[str, Any] = {}
-        if ask.text:
-            key = ask.text.startswith(KEY)
-            wanted = {"key": ask.text.removeprefix(KEY)} if key else {"contains": ask.text}
-        wanted |= {"start": place_of(ask.first)} if ask.first else {}
-        wanted |= {"end": place_of(ask.end)} if ask.end else {}
-        found = [
-            _listed(message)
-            for message in self.mq.read(ask.topic).where(limit=FOUND_MAX, progress=progress, **wanted)
-        ]
+        key = ask.text.removeprefix(KEY) if ask.text.startswith(KEY) else None
+        contains = ask.text if ask.text and key is None else None
+        first = place_of(ask.first) if ask.first else None
+        end = place_of(ask.end) if ask.end else None
+        search = self.mq.read(ask.topic, start=first, end=end).where(
+            key=key, contains=contains, limit=FOUND_MAX, progress=progress
+        )
+        found = [_listed(message) for message in search]
         return Records(found, looked, total, len(found) == FOUND_MAX)
 
     # --- one record, one group

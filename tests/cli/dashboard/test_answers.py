@@ -198,6 +198,9 @@ def test_a_search(mq: Client, topic: str) -> None:
         b"m 4",
         *(b"m 4%d" % number for number in range(10)),
     ]
+    found = Answerer(mq, means(nobody)).answer(Find(topic, "", first="10", end="12"))
+    assert isinstance(found, Records)
+    assert [record.value for record in found.records] == [b"m 10", b"m 11"]
 
 
 def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) -> None:

@@ -83,7 +83,15 @@ def show(choices: Choices, ref: str, record_id: str | None, raw: bool) -> None:
 )
 @pass_choices
 def find(
-    choices: Choices, /, topic: str, start: str | None, end: str | None, limit: int, **what: str | None
+    choices: Choices,
+    /,
+    topic: str,
+    start: str | None,
+    end: str | None,
+    key: str | None,
+    contains: str | None,
+    header: str | None,
+    limit: int,
 ) -> int:
     """Find the records of a topic that match all given options.
 
@@ -95,15 +103,14 @@ def find(
 
     Every record between start and end is read; none is acked. Exits 1 when none matches.
     """
-    given: dict[str, Any] = {name: value for name, value in what.items() if value is not None}
-    if "header" in given:
-        given["header"] = dict([records.header(given["header"])])
-    for name, flag, place in (("start", "--from", start), ("end", "--until", end)):
-        if place is not None:
-            given[name] = _place(place, flag)
+    first = None if start is None else _place(start, "--from")
+    last = None if end is None else _place(end, "--until")
+    headers = None if header is None else dict([records.header(header)])
     out, shown, progress = Output(choices), 0, Progress("records", choices.quiet)
     with ask.connect(choices) as mq, closing(progress):
-        found = mq.read(topic).where(limit=limit or None, progress=progress, **given)
+        found = mq.read(topic, start=first, end=last).where(
+            key=key, contains=contains, headers=headers, limit=limit or None, progress=progress
+        )
         for _ in out.stream(_rows(found, progress), "ref"):
             shown += 1
     if shown == limit and shown:
