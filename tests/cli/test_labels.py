@@ -14,12 +14,12 @@ HEADING = re.compile(r"<(?:th|dt)[^>]*>([^<{]+)<")
 #: words that need no entry
 WORDS = """
 acked again address age at bytes changes client cluster commit commits consumes consuming context copied copy
-count cpu current day delivered detail disk endpoint error eta expires event fields file first followers
-follow follows free goes here holds in kind last lead leading leads letters level load made memory minute name
-newest next number of oldest on option origin other out p passed path per pid point position process
-published range reason refused restarts role roles rss rtt rules runs seconds seen servers silent size span
-spooled state store stored takeovers term time to tokens total trial used user users value verb version
-virtual what when who why with worker workers ms copies failures dead
+count cpu created current day delivered detail disk endpoint error eta example expires event fields file
+first followers follow follows free goes here holds in kind last lead leading leads letters level load made
+memory minute name newest next number of oldest on option origin other out p passed path per pid point
+position process published range reason refused restarts role roles rss rtt rules runs seconds seen servers
+silent size span spooled state store stored takeovers term time to tokens total trial used user users value
+verb version virtual what when who why with worker workers ms copies failures dead
 """
 PLAIN = set(WORDS.split())
 
@@ -57,6 +57,11 @@ def test_labels_are_words_of_the_glossary() -> None:
     assert {"in flight", "lag", "parked", "credit"} <= {label for label, _ in found} & known
     unknown = {(label, file) for label, file in found if riddles(label, known)}
     assert unknown == set(), "name it as the glossary does, or explain the word there"
+
+
+def test_rows_of_the_glossary_have_a_cell_for_each_column() -> None:
+    rows = [line for line in GLOSSARY.read_text("utf-8").splitlines() if line.startswith("|")]
+    assert [row for row in rows if row.count("|") != rows[0].count("|")] == []
 
 
 @pytest.mark.parametrize(
