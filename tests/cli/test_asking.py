@@ -40,6 +40,7 @@ def receipt(offset: int = 3, **more: Any) -> SimpleNamespace:
         "ref": f"orders/0/{offset}",
         "copies": 1,
         "duplicate": False,
+        "kept": False,
     }
     return SimpleNamespace(**fields | {"receipts": ()} | more)
 
@@ -77,6 +78,18 @@ def test_pub_passes_every_option(orders, gossipq) -> None:
         "90",
         "--attempts-max",
         "3",
+        "--unique",
+        "order-{n}",
+        "--until",
+        "acked",
+        "--conflict",
+        "replace",
+        "--flow",
+        "ada",
+        "--priority",
+        "9",
+        "--keep-result",
+        "1d",
     )
     assert gossipq("pub", "orders", "body", *line, "--backoff", "500ms", "--level", "stored").code == 0
     ((value, options),) = published(orders)
@@ -92,6 +105,12 @@ def test_pub_passes_every_option(orders, gossipq) -> None:
         "attempts_max": 3,
         "backoff": 0.5,
         "level": "stored",
+        "unique": "order-0",
+        "until": "acked",
+        "conflict": "replace",
+        "flow": "ada",
+        "priority": 9,
+        "keep_result": 86_400.0,
     }
 
 
@@ -189,6 +208,7 @@ def test_pub_jsonl_wrong_lines(orders, gossipq, line: bytes, says: str) -> None:
         (receipt(duplicate=True), "duplicate of orders/0/3  "),
         (receipt(-1, ref="", duplicate=True), "duplicate of a record of orders that is gone  "),
         (receipt(-1, ref="", copies=0), "sent orders\n"),
+        (receipt(kept=True), "nothing stored: the unique name is that of orders/0/3  "),
         (receipt(receipts=(receipt(), receipt(5, ref="bills/0/5"))), "stored orders/0/3, bills/0/5  "),
     ],
 )

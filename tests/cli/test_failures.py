@@ -38,6 +38,7 @@ CODES = {
     errors.NotLeader: 75,
     errors.OutOfSequence: 75,
     errors.NotConfirmed: 75,
+    errors.NoReply: 75,
     errors.Backpressure: 75,
     errors.Unreachable: 69,
     errors.NoQuorum: 75,
