@@ -439,9 +439,9 @@ class Consumer(Party):
         """The ack of records, in some runs with their results."""
         if not self.world.history.keeps_results:
             return Ack(1, ranges)
-        name = self.name.encode()
+        name, number = self.name.encode(), self.requests  # a repeated ack has another result
         results = [
-            JobResult(partition, offset, RESULT_KEPT_MS, "text", b"%s-%d" % (name, offset))
+            JobResult(partition, offset, RESULT_KEPT_MS, "text", b"%s-%d-%d" % (name, number, offset))
             for partition, first, end in ranges
             for offset in range(first, end)
         ]

@@ -61,7 +61,7 @@ from gossipq.errors import StoreError
 from gossipq.messages import Acked, AskJob
 from gossipq.types import DELAY, ID_HASH, KEY_HASH, Slice
 from gossipq.values import JobInfo
-from sim import jobs, world
+from sim import jobs, results, world
 from sim.clients import SHARDED
 from sim.disk import Disk
 from sim.faults import Faults
@@ -799,6 +799,22 @@ def everybody_has_results(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(world, "RESULTS_SHARE", 1.0)
 
 
+def jobs_are_asked_for_as_their_acks_come(patch: pytest.MonkeyPatch) -> None:
+    """Leaders are cut off with acks that no other copy has, and clients ask for those jobs."""
+    everybody_has_results(patch)
+    leaders_are_cut_off(patch)
+    choose = results.Asker.choose
+
+    def newest(asker: results.Asker) -> int:
+        for row in reversed(asker.world.history.asked[-10:]):
+            if row.partition == asker.partition and row.with_results:
+                return row.first
+        return choose(asker)
+
+    patch.setattr(results.Asker, "choose", newest)
+    patch.setattr(results, "WAITS_MS", (0,))
+
+
 def results_without_acks(patch: pytest.MonkeyPatch) -> None:
     """The result of a lost ack is stored."""
     put = Results._put
@@ -1120,7 +1136,7 @@ PLANTED: dict[str, Planted] = {
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),
         Planted(results_without_acks, "P26", under=everybody_has_results),
         Planted(acks_without_results, "P26", under=everybody_has_results),
-        Planted(ends_before_they_are_stored, "P26", under=everybody_has_results),
+        Planted(ends_before_they_are_stored, "P26", under=jobs_are_asked_for_as_their_acks_come),
         Planted(leaders_confirm_when_they_resign, "P1", under=leaders_are_cut_off),
         Planted(answered_twice_after_a_fault, "P25", under=requests_meet_faults),
         Planted(high_priorities_starve, "I19", modes=("fair",)),

@@ -31,10 +31,13 @@ class Asker(Party):
             return
         if self.partition:
             self.asked_ms = self.world.now
-            offset = self.dice.randrange(self.newest + 3)
-            message = AskJob(Ref(self.partition, offset), GROUP, self.dice.choice(WAITS_MS))
+            message = AskJob(Ref(self.partition, self.choose()), GROUP, self.dice.choice(WAITS_MS))
             self.waiting = self.ask(message)
         self.world.at(PATIENCE_MS + WAITS_MS[-1], self.again, self.waiting)
+
+    def choose(self) -> int:
+        """The offset of the record to ask for."""
+        return self.dice.randrange(self.newest + 3)
 
     def again(self, request_id: int) -> None:
         if request_id == self.waiting:
