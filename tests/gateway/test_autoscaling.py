@@ -6,7 +6,10 @@ import httpx
 import yaml
 
 from conftest import HOME
+from gossipq.values import GroupStats
 from gossipq_client import connect
+from gossipq_gateway.v1 import operators
+from gossipq_ops.sums import group_sums
 
 PAGE = (HOME / "docs" / "operate" / "autoscaling.md").read_text("utf-8")
 
@@ -22,7 +25,8 @@ def trigger(kind: str) -> dict[str, str]:
 def test_the_query_of_prometheus_uses_metrics_that_exist() -> None:
     known = set(re.findall(r"`(gossipq_\w+)`", (HOME / "docs/reference/metrics.md").read_text("utf-8")))
     asked = set(re.findall(r"gossipq_\w+", trigger("prometheus")["query"]))
-    assert asked == {"gossipq_group_ready_messages", "gossipq_group_in_flight_messages"}
+    parts = ("ready", "behind_limit", "behind_rate", "in_flight")
+    assert asked == {f"gossipq_group_{part}_messages" for part in parts}
     assert asked <= known
 
 
@@ -40,3 +44,10 @@ def test_the_gateway_says_how_much_work_a_group_has(gateway, shared_node) -> Non
         groups = httpx.get(url).raise_for_status().json()["groups"]
         assert {each["group"]: each[match[2]] for each in groups} == {match[1]: 3}
         taken.ack()
+
+
+def test_records_behind_a_limit_or_a_rate_are_no_work() -> None:
+    part = GroupStats(
+        1 << 16, "orders", "billing", 0, 9, 2, 0, 0, 1, 0, behind_limit=3, behind_rate=4
+    )  # 9 ready, 2 in flight
+    assert operators._group(group_sums([part])["orders", "billing"]).work == 4

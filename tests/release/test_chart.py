@@ -178,7 +178,8 @@ def test_a_scaler_asks_for_the_backlog_of_its_group(tmp_path: Path) -> None:
     (trigger,) = scalers[0]["triggers"]
     labels = '{topic="orders",group="billing"}'
     assert trigger["metadata"]["query"] == (
-        f"sum(gossipq_group_ready_messages{labels}) + sum(gossipq_group_in_flight_messages{labels})"
+        f"sum(gossipq_group_ready_messages{labels}) - sum(gossipq_group_behind_limit_messages{labels})"
+        f" - sum(gossipq_group_behind_rate_messages{labels}) + sum(gossipq_group_in_flight_messages{labels})"
     )
 
 

@@ -125,6 +125,8 @@ class Group(Row):
     redelivered: int = 0
     unmatched: int = 0
     blocked_by_key: int = 0
+    behind_limit: int = 0  #: of `ready`
+    behind_rate: int = 0  #: of `ready`
     consumers: int = 0
     paused: bool = False
     oldest_ms: int = 0  #: age of the oldest unfinished record

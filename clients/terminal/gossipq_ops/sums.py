@@ -48,6 +48,8 @@ class GroupSum(NamedTuple):
     redelivered: int = 0
     unmatched: int = 0
     blocked_by_key: int = 0
+    behind_limit: int = 0
+    behind_rate: int = 0
     paused: bool = False
     oldest_ms: int = 0
     alarm_lag: int = 0
@@ -103,6 +105,7 @@ def records_of(part: Partition) -> int:
 ADDED = (
     *OPEN,
     *("acked", "dead", "voided", "dropped", "removed", "redelivered", "unmatched", "blocked_by_key"),
+    *("behind_limit", "behind_rate"),
 )
 
 

@@ -60,6 +60,18 @@ OF_GROUP = (
         "lag",
     ),
     (GaugeMetricFamily, "gossipq_group_ready_messages", "Records that can be delivered now", "ready"),
+    (
+        GaugeMetricFamily,
+        "gossipq_group_behind_limit_messages",
+        "Of ready: as many records are in flight as a limit allows",
+        "behind_limit",
+    ),
+    (
+        GaugeMetricFamily,
+        "gossipq_group_behind_rate_messages",
+        "Of ready: they wait for a rate",
+        "behind_rate",
+    ),
     (GaugeMetricFamily, "gossipq_group_in_flight_messages", "Delivered and not acked", "in_flight"),
     (
         GaugeMetricFamily,

@@ -87,7 +87,7 @@ def _group(found: GroupSum) -> shapes.Group:
     )
     return shapes.Group(
         oldest_s=found.oldest_ms / 1000,
-        work=found.ready + found.in_flight,
+        work=found.ready - found.behind_limit - found.behind_rate + found.in_flight,
         **{name: getattr(found, name) for name in same},
     )
 

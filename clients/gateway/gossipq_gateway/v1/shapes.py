@@ -296,7 +296,7 @@ class Group(Shape, kw_only=True, omit_defaults=False):
     consumers: int
     paused: bool
     oldest_s: float
-    work: int = 0  #: ready and in flight, for autoscaling
+    work: int = 0  #: in flight, and ready without those behind a limit or a rate, for autoscaling
 
 
 class Groups(Shape, kw_only=True, omit_defaults=False):
