@@ -86,6 +86,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
             "Fetch and ack in batches": "fetch",
             "Consume with asyncio": "hello_asyncio",
             "Keep the order of a key": "key_order",
+            "Give each customer a fair share": "fair",
             "Let one consumer work at a time": "exclusive",
             "Take only some routes": "routes",
             "Consume several topics": "several_topics",

@@ -44,6 +44,7 @@ SAYS = {
     "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
     "batches": r"99 of 100 clicks loaded\nrejected time before the page was shown\n",
     "modules": r"opened\n17 apples packed\nmail to ada\nclosed\n",
+    "fair": r"urgent\nbig 1\nada 1\nbig 2\nada 2\nbig 3\nbig 4\n",
     "fetch": r"4 records, \d+ bytes\n",
     "files": r"\d+ records in \d files?, .*\n[1-9]\d* records of [1-9]\d* keys\n",
     "handlers": r"17 apples packed\nundecodable .*count.*\n",

@@ -1,0 +1,17 @@
+"""Gives each customer a fair share, and urgent records precedence. Needs a node: gossipq node"""
+
+import gossipq
+
+with gossipq.connect() as mq:
+    mq.create_topic("mails", partitions=1, if_not_exists=True)
+    mq.publish_many("mails", [b"big 1", b"big 2", b"big 3", b"big 4"], flow="big")
+    mq.publish_many("mails", [b"ada 1", b"ada 2"], flow="ada")
+    mq.publish("mails", b"urgent", flow="big", priority=9)
+    # -- in the guide
+    for msg in mq.consume("mails", group="sender", order="fair", credit=1, stop_at_end=True):
+        with msg:
+            print(msg.value.decode())
+    # --
+    # -- in the guide
+    mq.group("mails", "sender").configure(flow_rate="10/s burst 20", flow_concurrency=2, weights={"ada": 3})
+    # --
