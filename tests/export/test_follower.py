@@ -394,6 +394,7 @@ def test_a_day_of_64_partitions_is_few_files_and_small_manifests(tmp_path, monke
     monkeypatch.setattr("os.fsync", lambda handle: None)
     monkeypatch.setattr("gossipq_node.disk.sync_directory", lambda path: None)
     monkeypatch.setattr("gossipq_node.export.exporter.Extract", Rows)
+    monkeypatch.setattr("gossipq_node.export.exporter.Exports", lambda day: day)
     monkeypatch.setattr("time.time", lambda: written + clock.now)
     monkeypatch.setattr("time.time_ns", lambda: int((written + clock.now) * 1e9))
     most = Counter()

@@ -15,12 +15,19 @@ from conftest import HOME
 
 PACKAGES = (
     "gossipq",
+    "gossipq_celery",
     "gossipq_cli",
     "gossipq_client",
     "gossipq_dialects",
+    "gossipq_django",
+    "gossipq_dramatiq",
     "gossipq_gateway",
+    "gossipq_keyed",
     "gossipq_node",
     "gossipq_ops",
+    "gossipq_outbox",
+    "gossipq_starlette",
+    "gossipq_taskiq",
     "pyspark_gossipq",
 )
 CLIENT_LIBRARIES = {"gossipq", "msgspec", "pyzmq"}

@@ -47,4 +47,4 @@ def ask(to: str) -> str:
 
 if __name__ == "__main__":
     mq.run(stop_at_end=True)
-    print(counting.done, send(Mail("ada@x", ""), next(iter(mq.read("mails", follow=True)))))
+    print(counting.done, send(Mail("ada@x", ""), next(iter(mq.consume("mails", group="senders")))))
