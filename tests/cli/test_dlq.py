@@ -305,6 +305,8 @@ def test_group_show(orders, gossipq) -> None:
         "redelivered": "8",
         "unmatched": "3",
         "blocked by key": "4",
+        "behind limit": "0",
+        "behind rate": "0",
         "consumers": "2",
         "paused": "yes",
     }
