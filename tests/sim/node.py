@@ -100,7 +100,7 @@ class Node:
         world.faults.clocks.may_be_wrong(self)
         self.turns = Turn([], self.open, self.abort)
         self.dead = ""  #: why it never comes back
-        self.reading = False  #: its disk: what is torn there is found now
+        self.unreadable: set[int] = set()  #: shards whose disk was found to be torn when they were opened
         self.torn = False  #: its disk is damaged, and nobody has noticed yet
         self.up = False
         self.paused_until = 0
@@ -244,12 +244,14 @@ class Node:
     def open(self, shard: int) -> Shard:
         self.traced[shard] = 0, 0
         self.sessions = {}
-        self.reading = True
-        opened = Shard(
-            shard, self.settings, self.disks[shard], Bodies(limits.MIB), Opener(), self.dice.randrange
-        )
-        self.reading = False
-        return opened
+        self.unreadable.discard(shard)
+        try:
+            return Shard(
+                shard, self.settings, self.disks[shard], Bodies(limits.MIB), Opener(), self.dice.randrange
+            )
+        except CorruptLog:
+            self.unreadable.add(shard)  # `stopped` is called when the other shards are open
+            raise
 
     def abort(self) -> None:
         for disk in self.disks:
@@ -291,7 +293,7 @@ class Node:
         self.world.history.count("failed commit")
 
     def stopped(self, shard: int, error: Exception) -> None:
-        if not (isinstance(error, CorruptLog) and self.reading):
+        if not (isinstance(error, CorruptLog) and shard in self.unreadable):
             said = "".join(format_exception(error)) if not isinstance(error, CorruptLog) else error
             self.world.broken(f"P21 {self.name}: {said}")
         self.abort()

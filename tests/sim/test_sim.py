@@ -186,3 +186,8 @@ def test_an_ack_and_its_result_are_stored_together(with_results: bool, said: byt
     history.heard_jobs.append(JobHeard(20, 21, 7, 4, "succeeded", said))
     history.copies.append(Copy("a.1", 1, {}, "", {}, {}, {}, {}, (), {}, {}, {}, {(7, GROUP): {4: 11}}, {}))
     assert len([fault for check in RESULT_CHECKS for fault in check(history)]) == faults
+
+
+def test_a_torn_shard_stops_and_the_others_of_its_worker_are_opened() -> None:
+    """The worker reports the shard when it has opened the others."""
+    assert failures(world.run(98000897)) == []
