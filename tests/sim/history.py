@@ -211,6 +211,7 @@ class Plan:
     made_ms: int = 0
     drop_ms: int = 0  #: it asked to remove it
     dropped_ms: int = 0  #: the leader confirmed that
+    requests: int = 0  #: to set it: one that was repeated may come late, and set it anew
 
 
 class Claim(NamedTuple):

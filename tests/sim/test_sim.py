@@ -191,3 +191,8 @@ def test_an_ack_and_its_result_are_stored_together(with_results: bool, said: byt
 def test_a_torn_shard_stops_and_the_others_of_its_worker_are_opened() -> None:
     """The worker reports the shard when it has opened the others."""
     assert failures(world.run(98000897)) == []
+
+
+def test_a_late_request_to_set_a_schedule_may_follow_its_removal() -> None:
+    """The planner had sent it three times, and the first one came four seconds later."""
+    assert failures(world.run(183)) == []
