@@ -8,6 +8,7 @@ from gossipq import limits
 from gossipq.errors import NotAdmitted
 from gossipq.messages import (
     Bye,
+    Challenge,
     Hello,
     Join,
     Members,
@@ -15,6 +16,7 @@ from gossipq.messages import (
     Pong,
     Publish,
     RefusedMessage,
+    Reset,
     Stats,
     Status,
     StatusReply,
@@ -578,6 +580,18 @@ def test_what_nodes_say_is_no_reason_to_answer(house: House) -> None:
     house.turn()
     assert not house.worker.inbox
     assert house.status().bad_frames == 3
+
+
+@pytest.mark.parametrize("said", [Reset([1], "over"), RefusedMessage("no_session", "who?"), Challenge(b"n")])
+def test_an_answer_that_it_does_not_wait_for_is_not_answered(house: House, said: Message) -> None:
+    """Else two processes refuse each other's refusals for ever."""
+    worker = house.workers["tcp://bob:8801"]
+    house.mailbox.send("tcp://bob:8801", encode(Hello(bytes(16), "node ada", "1"), 1, 9))
+    *_, asked = worker.receive(0)
+    for shard, request_id in ((1, 0), (1, 9), (NODE_SHARD, 0), (99, 9)):
+        worker.reply(asked.origin, encode(said, shard, request_id))
+        house.turn()
+    assert not any(type(decode(each.control)[1]) is RefusedMessage for each in worker.receive(0))
 
 
 def test_another_node_cannot_speak_for_its_workers(house: House) -> None:

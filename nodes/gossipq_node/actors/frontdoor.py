@@ -214,14 +214,8 @@ class Frontdoor:
                 self._hear(message, now)
                 return
             header = peek(message.control)
-            if (
-                self._mailbox.answerer(message.origin)
-                and header.verb == Challenge.verb
-                and not header.request_id
-            ):
-                self._hear(message, now)  # the answer of a process that `post` wrote to
-                return
-            if self._admission.hears(header.request_id, message, now):
+            if self._mailbox.answerer(message.origin):
+                self._take_answer(message, header, now)
                 return
             # a worker charges the user of a request that is forwarded to it
             rights = self._greeted.get(message.origin) if header.shard == NODE_SHARD else None
@@ -238,15 +232,23 @@ class Frontdoor:
                 self._door.answer(message.origin, header, reply)
         except GossipqError as error:
             self.bad_messages += 1
-            if header is not None or not self._mailbox.from_peer(message.origin):
-                said = refusal(error)
-                said = structs.replace(said, hint=said.hint or "see PROTOCOL.md")
-                self._door.answer(message.origin, header, said)
+            said = refusal(error)
+            self._refuse(message, header, structs.replace(said, hint=said.hint or "see PROTOCOL.md"))
         except Exception as error:
             self._faults.met("a message", None, error)
-            if not self._mailbox.from_peer(message.origin):
-                said = RefusedMessage(Internal.code, INTERNAL, INTERNAL_HINT)
-                self._door.answer(message.origin, header, said)
+            self._refuse(message, header, RefusedMessage(Internal.code, INTERNAL, INTERNAL_HINT))
+
+    def _refuse(self, message: Incoming, header: Header | None, said: RefusedMessage) -> None:
+        """Only a client gets a refusal. A process would refuse it in turn, for ever."""
+        if self._mailbox.from_client(message.origin):
+            self._door.answer(message.origin, header, said)
+
+    def _take_answer(self, message: Incoming, header: Header, now: Now) -> None:
+        """Take what a process says over a connection that this one made."""
+        if header.verb == Challenge.verb and not header.request_id:
+            self._hear(message, now)  # the answer of a process that `post` wrote to
+        elif not self._admission.hears(header.request_id, message, now):
+            self.bad_messages += 1  # as the end of a session that is no longer needed
 
     def _look(self, now: Now) -> None:
         self._use = self._measure()
