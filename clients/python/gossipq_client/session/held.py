@@ -60,6 +60,7 @@ class Held:
         "end",
         "failures",
         "first",
+        "has_headers",
         "late",
         "lease_ms",
         "left",
@@ -83,6 +84,7 @@ class Held:
         attempt: int,
     ) -> None:
         self.part, self.partition, self.base, self.batch, self.attempt = part, partition, base, batch, attempt
+        self.has_headers = bool(batch.info.columns & HEADERS)
         self.first = self.taken = first  #: the user has the records below `taken`
         self.end = end
         self.failures = 0

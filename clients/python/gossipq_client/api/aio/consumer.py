@@ -9,7 +9,6 @@ from typing import Any, Self, Unpack, cast
 
 from gossipq import limits
 from gossipq.errors import BadRequest, ClientClosed, LeaseLost, NotConfirmed
-from gossipq.types import HEADERS
 from gossipq.values import JobResult
 from gossipq.values import Message as Request
 from gossipq_client.api.aio.driver import PendingReceipt, started
@@ -95,8 +94,7 @@ class Message(Record, eq=False):
         if self._held.lost:
             self._settled = True
             self._require_lease()
-        has_headers = self._held.batch.info.columns & HEADERS
-        if has_headers and (keep_ms := results.keep_ms_of(self.header_bytes)):
+        if self._held.has_headers and (keep_ms := results.keep_ms_of(self.header_bytes)):
             kept = JobResult(self._held.partition, self.offset, keep_ms, *results.encoded(result))
             self._client._ack_with(self._held, kept)
         else:
@@ -205,15 +203,13 @@ class Message(Record, eq=False):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            if self._held.lost:
+            held = self._held
+            if held.lost:
                 self._ack_late()
-            elif (
-                not self._settled
-            ):  # as in `ack_soon`; inlined because it runs for each of very many messages
-                if self._held.batch.info.columns & HEADERS and results.keep_ms_of(self.header_bytes):
-                    self.ack_soon()
-                else:
-                    self._client._ack_one(self)
+            elif held.has_headers:
+                self.ack_soon()
+            elif not self._settled:  # the end of `ack_soon`, without its call: there are very many messages
+                self._client._ack_one(self)
                 self._settled = True
             return False
         self.settle(self._outcome(error))
@@ -284,6 +280,7 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
             first = handed = held.taken
             part, aloud = held.part, held.begins_aloud
             chunk, receiving = max(1, subscription.credit_records // 4), client._layers.receiving
+            is_message = has_group or receiving  # middleware takes messages, also those of readers
             for offset in range(first, min(held.end, first + chunk)):
                 held.taken = after = offset + 1
                 if offset >= held.end:  # cut meanwhile: other consumers have these records
@@ -295,7 +292,6 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
                     break  # given back; an open message was taken just before the pause
                 if aloud or (leased and part not in hands):
                     client._begin(held, offset)
-                is_message = has_group or receiving  # middleware takes messages, also those of readers
                 message: Any = Message(held, offset, client) if is_message else Record(held, offset)
                 handed = after
                 if receiving:
