@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -54,7 +55,7 @@ LEASE_MS = 30_000
 @given(st.lists(st.tuples(st.integers(0, 39), st.integers(1, 8)), max_size=40))
 def test_what_is_done_is_known_in_any_order(acks: list[tuple[int, int]]) -> None:
     part: Any = None
-    batch: Any = None
+    batch: Any = SimpleNamespace(info=SimpleNamespace(columns=0))
     mine, done = Held(part, 1 << 16, 0, 0, 40, batch, 1), set[int]()
     for first, count in acks:
         end = min(40, first + count)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +40,7 @@ class Joining(Settling):
 
 def slices(count: int) -> list[Held]:
     part: Any = None
-    batch: Any = None
+    batch: Any = SimpleNamespace(info=SimpleNamespace(columns=0))
     return [Held(part, 1 << 16, BASE, BASE, BASE + 40, batch, 1) for _ in range(count)]
 
 
