@@ -965,6 +965,31 @@ def test_who_is_refused_for_a_while_goes_on_when_that_is_over(language: Language
 
 
 @ALL
+@pytest.mark.slow
+def test_a_subscribe_without_an_answer_is_sent_again(language: Language) -> None:
+    """A frontdoor that is full dropped the answer. The records are delivered again."""
+    skip_if_missing(language)
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, _, _, fields, _ = said
+        if verb != SUBSCRIBE:
+            return NotImplemented
+        plain = fields[12:13] == [True]
+        if node.verbs().count(SUBSCRIBE) == 1:
+            return node.deliver(fields[0], b"", plain=plain)
+        return node.subscribed(said, b"", plain=plain)
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        record = driver.next(30.0)
+        assert record is not None
+        driver.ack(record)
+        assert driver.next(0.2) is None
+        driver.ask("close")
+
+
+@ALL
 @pytest.mark.parametrize(("refused", "asked"), [(SUBSCRIBE, 15), (HELLO, 4)])
 def test_a_loop_over_what_is_refused_is_none_against_the_node(
     language: Language, refused: int, asked: int

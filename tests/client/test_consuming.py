@@ -35,7 +35,7 @@ from gossipq.messages import (
     Unsubscribe,
 )
 from gossipq.types import Now
-from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
+from gossipq.values import Delivered, GroupOptions, Start, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.session import settlement
 from gossipq_client.session.credit import Part, Subscription
@@ -45,7 +45,7 @@ from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.session.settlement import ACK_LINGER_MS
 from gossipq_client.session.stretch import Reading
-from gossipq_client.session.subscriptions import HAND_MS
+from gossipq_client.session.subscriptions import HAND_MS, SUBSCRIBE_AGAIN_MAX_MS, SUBSCRIBE_AGAIN_MS
 from gossipq_client.values import outcomes
 
 Kind = TypeVar("Kind")
@@ -1128,3 +1128,94 @@ class TestADeliveryThatAClaimOvertook:
         hand.leader = HOME
         hand.deliver(subscription.parts[0], 2, 2)
         assert subscription.untaken_records == 2
+
+    def test_is_taken_without_acks_because_no_other_consumer_gets_it(self, hand: Hand) -> None:
+        subscription = hand.subscribe(acks=False)
+        hand.session.disconnected(LEADER)
+        hand.session.connected(LEADER)
+        hand.welcome()
+        hand.deliver(subscription.parts[0], 0, 2)
+        assert subscription.untaken_records == 2
+
+
+class TestASubscribeWithoutAnAnswer:
+    """A frontdoor that is full may have dropped it, or its answer."""
+
+    @staticmethod
+    def asked(hand: Hand, ms: int) -> list[Subscribe]:
+        hand.pass_ms(ms)
+        return [each.body for each in hand.sent(Subscribe) if isinstance(each.body, Subscribe)]
+
+    @staticmethod
+    def reconnect(hand: Hand) -> list[Sent]:
+        hand.session.disconnected(LEADER)
+        hand.session.connected(LEADER)
+        hand.welcome()
+        return [each for each in hand.held_back if isinstance(each.body, Subscribe)]
+
+    def test_is_sent_again_with_its_claim_and_only_its_own_answer_counts(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 2)
+        (first,) = self.reconnect(hand)
+        assert self.asked(hand, SUBSCRIBE_AGAIN_MS - 1) == []
+        hand.deliver(part, 2, 2)
+        hand.pass_ms(1)
+        (again,) = hand.sent(Subscribe)
+        assert again.body == first.body
+        hand.accept([first])
+        hand.deliver(part, 2, 2)
+        assert subscription.untaken_records == 2, "the second claim gives back what the first one allowed"
+        hand.accept([again])
+        hand.deliver(part, 2, 2)
+        assert subscription.untaken_records == 4
+        assert self.asked(hand, 2 * SUBSCRIBE_AGAIN_MS) == []
+
+    def test_is_sent_again_less_and_less_often(self, hand: Hand) -> None:
+        hand.subscribe()
+        self.reconnect(hand)
+        waits_ms = [SUBSCRIBE_AGAIN_MS * 2**times for times in range(4)]
+        for wait_ms in [*waits_ms, SUBSCRIBE_AGAIN_MAX_MS, SUBSCRIBE_AGAIN_MAX_MS]:
+            assert self.asked(hand, wait_ms - 1) == []
+            assert len(self.asked(hand, 1)) == 1
+
+    def test_is_sent_again_by_a_client_that_waits_for_nothing_else(self, hand: Hand) -> None:
+        hand.subscribe()
+        self.reconnect(hand)
+        hand.sent()
+        assert hand.session.consuming.deadline_ms() == hand.now_ms + SUBSCRIBE_AGAIN_MS
+
+    def test_waits_for_a_connection_and_wakes_nobody_meanwhile(self, hand: Hand) -> None:
+        hand.subscribe()
+        self.reconnect(hand)
+        hand.session.disconnected(LEADER)
+        assert self.asked(hand, SUBSCRIBE_AGAIN_MS) == []
+        assert hand.session.consuming.deadline_ms() is None
+
+    def test_that_changes_credit_is_sent_again_and_claims_nothing(self, hand: Hand) -> None:
+        """Its records are given back at the same time, and a claim would take them back."""
+        subscription = hand.subscribe()
+        hand.deliver(subscription.parts[0], 0, 2)
+        hand.session.consuming.pause(subscription)
+        assert [each.body.holding for each in hand.sent(Subscribe)] == [None]
+        assert [each.holding for each in self.asked(hand, SUBSCRIBE_AGAIN_MS)] == [None]
+
+    def test_of_a_reader_goes_on_behind_what_came(self, hand: Hand) -> None:
+        subscription = hand.subscribe(group="")
+        self.reconnect(hand)
+        hand.deliver(subscription.parts[0], 0, 2)
+        (again,) = self.asked(hand, SUBSCRIBE_AGAIN_MS)
+        assert (again.holding, again.starts) == (None, [Start(9 << 16, "offset", 2)])
+        assert subscription.untaken_records == 2
+
+    def test_a_pause_before_the_answer_keeps_the_claim(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        hand.deliver(subscription.parts[0], 0, 2)
+        self.reconnect(hand)
+        hand.session.consuming.pause(subscription)
+        (again,) = hand.sent(Subscribe)
+        assert again.body.holding == [(9 << 16, 0, 2)], "the NACK of these is behind it"
+        hand.deliver(subscription.parts[0], 2, 2)
+        assert subscription.untaken_records == 0
+        hand.accept([again])
+        assert len(hand.sent(Nack)) == 1

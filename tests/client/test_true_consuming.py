@@ -32,6 +32,7 @@ class Life(Cluster):
         self.loses, self.crashes = self.random.choice((0, 0, 0.002)), self.random.choice((0, 0, 0.001))
         self.fails = self.random.choice((0, 0, 0, 0.1))
         self.interrupts = self.random.choice((0, 0.02))
+        self.dropped = self.random.choice((0, 0, 0.2))
         self.user: type[User] = self.random.choice((User, Fetcher))
         self.published = 0
         #: by partition and key: offsets
@@ -173,6 +174,6 @@ def test_what_is_published_is_acked_and_nobody_waits_for_ever(seed: int) -> None
     life.run(PUBLISHING_MS)
     if life.operates:
         life.set_group(GroupOptions(paused=False))
-    life.loses = life.crashes = life.interrupts = life.operates = 0
+    life.loses = life.crashes = life.interrupts = life.operates = life.dropped = 0
     life.run(PATIENCE_MS, lambda: life.done)
     assert life.done

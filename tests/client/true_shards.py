@@ -17,7 +17,7 @@ from gossipq.core.desk import Client, refusal
 from gossipq.core.effects import Effects
 from gossipq.core.shard import Shard
 from gossipq.errors import Forbidden
-from gossipq.messages import Hello, Ping, Publish, Welcome
+from gossipq.messages import Hello, Ping, Publish, Subscribe, Subscribed, Welcome
 from gossipq.types import NODE_SHARD, Now, Offset, Origin, PartitionKey, ShardId
 from gossipq.values import Message, Route, TopicInfo
 from gossipq.wire import batch as batches
@@ -188,6 +188,8 @@ class Party:
             if isinstance(sent.body, Hello):
                 if endpoint == HOME or endpoint in self.cluster.alive():
                     self.hand.answer(sent, self.hand.greeting())
+            elif isinstance(sent.body, Subscribe) and self.cluster.drops():
+                continue
             elif shard != NODE_SHARD and not isinstance(sent.body, Ping):
                 at_ms = self.cluster.now_ms + self.cluster.lag_ms(shard)
                 self.there[endpoint, shard].put(at_ms, (self.origin(endpoint), sent))
@@ -214,7 +216,7 @@ class Doors:
 
     def reply(self, origin: Origin, control: bytes, batch: bytes | Sequence[bytes] = b"") -> bool:
         party = self._parties.get(origin)
-        if party is not None:
+        if party is not None and not (control[3] == Subscribed.verb and self._cluster.drops()):
             body = batch if isinstance(batch, bytes) else b"".join(batch)
             at_ms = self._cluster.now_ms + self._cluster.lag_ms(self._shard)
             party.back[self.endpoint, self._shard].put(at_ms, [control, body] if body else [control])
@@ -250,6 +252,7 @@ class Cluster:
         self.fails = 0.0  #: how many records fail
         self.acked = set[Place]()
         self.interrupts = 0.0  #: how many steps of sessions meet one
+        self.dropped = 0.0  #: how many of SUBSCRIBE and its answers a full frontdoor drops
         self.parties: list[Party] = []
         #: by shard: until when it stands still
         self.slow_ms = {shard: self.random.choice((0, 0, 0, 400, 1_500)) for shard in range(SHARDS)}
@@ -266,6 +269,10 @@ class Cluster:
         """As a node tells them."""
         shards = self.worker.shards
         return [Route(shard, shards[shard].term, LEADER) for shard in range(SHARDS)]
+
+    def drops(self) -> bool:
+        """True if a full frontdoor drops this message."""
+        return self.random.random() < self.dropped
 
     def alive(self) -> list[str]:
         """Endpoints of which somebody speaks."""

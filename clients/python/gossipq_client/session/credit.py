@@ -180,6 +180,7 @@ class Part:
     """The partitions of one subscription in one shard."""
 
     __slots__ = (
+        "again_ms",
         "aside",
         "at_end",
         "attempts_max",
@@ -199,6 +200,7 @@ class Part:
         "nacks",
         "number",
         "outstanding",
+        "patience_ms",
         "positions",
         "progress",
         "recalling",
@@ -227,6 +229,8 @@ class Part:
         self.silent_since_ms: int | None = None
         self.standing = self.known = NOWHERE  #: the state of the leader at the request, and at its answer
         self.subscribed = self.at_end = self.recalling = False
+        #: when an unanswered SUBSCRIBE is sent again, and how long it waits for its answer
+        self.again_ms = self.patience_ms = 0
         self.claims = False  #: its claim of records was sent, and not answered
         self.claimed_at = ""  #: the endpoint that got its last claim
         self.fed = False  #: another part's credit is being recalled for this one

@@ -41,10 +41,12 @@ class Consuming(Settling):
 
         A delivery that its claim has overtaken is ignored: the leader did not find these records in
         the claim, and gives them to another consumer. It can come late if the client reached the leader
-        through a frontdoor before, and directly now.
+        through a frontdoor before, and directly now. Without acks no other consumer gets them.
         """
         part = self.parts.get(deliver.subscription)
-        if part is None or part.claims or part.claimed_at not in ("", endpoint):
+        if part is None:
+            return
+        if (part.claims or part.claimed_at not in ("", endpoint)) and part.subscription.acks:
             return
         part.lease_ms = deliver.lease_ms or part.lease_ms
         known = self._known(part)
@@ -549,6 +551,8 @@ class Consuming(Settling):
             times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
             if part.standing == NOWHERE and part.retry_at_ms > self._links.now_ms:
                 times.append(part.retry_at_ms)
+            if part.request_id in self._subscribing and part.again_ms > self._links.now_ms:
+                times.append(part.again_ms)
         return min(times, default=None)
 
     # --- farewell

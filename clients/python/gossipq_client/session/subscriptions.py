@@ -18,6 +18,9 @@ from gossipq_client.session.links import Links
 from gossipq_client.session.views import Record
 
 LOST_MAX = 1_000  #: lost acks, in ranges, that are kept for the next flush
+#: an unanswered SUBSCRIBE is sent again after this time, then after twice as long, up to the maximum:
+#: a frontdoor that is full drops messages in both directions
+SUBSCRIBE_AGAIN_MS, SUBSCRIBE_AGAIN_MAX_MS = 3 * limits.SECOND_MS, 30 * limits.SECOND_MS
 #: time between two looks at user code's records; a record seen in both is reported as begun
 HAND_MS = 10
 
@@ -124,15 +127,17 @@ class Subscribing:
             self.due[part] = None
 
     def _pump(self, part: Part) -> None:
-        """Subscribes where this part is not known yet; its credit begins from 0 there."""
-        lane = self._links.lane(part.shard)
-        if (
-            lane is None
-            or self._links.standing(lane, part.shard) == part.standing
-            or self._links.now_ms < part.retry_at_ms
+        """Subscribes where this part is not known yet, and again where no answer came in time. Its
+        credit begins from 0 there.
+        """
+        lane, now_ms = self._links.lane(part.shard), self._links.now_ms
+        if lane is None or now_ms < part.retry_at_ms:
+            return
+        if self._links.standing(lane, part.shard) == part.standing and (
+            part.request_id not in self._subscribing or now_ms < part.again_ms
         ):
             return
-        self._subscribe(part, self._holding(part))
+        self._subscribe(part)
 
     def _holding(self, part: Part) -> list[Range]:
         """Ranges that are here, and ranges with an unanswered ack or nack."""
@@ -153,20 +158,27 @@ class Subscribing:
             if isinstance(each, Ack | AckResults | Nack) and each.subscription == part.number
         ]
 
-    def _subscribe(self, part: Part, holding: list[Range] | None = None) -> None:
+    def _subscribe(self, part: Part) -> None:
+        """Sends SUBSCRIBE. The first one at a leader claims the records of a group that are here, and so
+        do the following ones until one of them is answered.
+        """
         lane = self._links.lane(part.shard)
         if lane is None:
             part.standing = NOWHERE
             return
         self._subscribing.pop(part.request_id, None)
         self.hungry.pop(part, None)  # a new leader is told again
-        part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
+        standing = self._links.standing(lane, part.shard)
+        if standing != part.standing:
+            part.claims, part.patience_ms = bool(part.subscription.group), 0
+            part.claimed_at = lane.endpoint if part.claims else ""
+        part.standing, part.request_id = standing, self._links.next_id()
+        part.patience_ms = min(max(SUBSCRIBE_AGAIN_MS, 2 * part.patience_ms), SUBSCRIBE_AGAIN_MAX_MS)
+        part.again_ms = self._links.now_ms + part.patience_ms
         part.lent_records = part.lent_bytes = 0
         part.subscribed = part.at_end = part.recalling = part.fed = False
         self._subscribing[part.request_id] = part
         subscription = part.subscription
-        part.claims = holding is not None and bool(subscription.group)
-        part.claimed_at = lane.endpoint if part.claims else ""
         self._links.send(
             lane,
             Subscribe(
@@ -176,7 +188,7 @@ class Subscribing:
                 *part.lend(),
                 subscription.options,
                 subscription.notify_end,
-                holding if subscription.group else None,
+                self._holding(part) if part.claims else None,
                 subscription.routes,
                 subscription.acks,
                 sorted({each.shard for each in subscription.parts}),
@@ -195,7 +207,7 @@ class Subscribing:
             return False
         part.standing = part.standing[0], self._links.term(part.shard)
         part.known, part.subscribed, part.lease_ms = part.standing, True, answer.lease_ms
-        part.claims = False
+        part.claims, part.patience_ms = False, 0
         part.attempts_max = answer.attempts_max
         if part.outstanding:  # this leader may not know which of them have begun, whatever it was sent before
             part.told = []
