@@ -43,6 +43,7 @@ def commit() -> str:
 
 COMMIT = commit()  #: read now, since the tree may change until the end
 SETTLE_S = 2.0
+STRAY_MAX = 100  #: late answers while a cluster is idle; a loop makes thousands a second
 GHOST_S = 2 * SESSION_SILENCE_MS / 1_000  #: after which no session that is silent is a member anywhere
 
 
@@ -50,6 +51,13 @@ def members(nodes: Cluster) -> list[str]:
     """Groups that count a consumer."""
     with connect(*nodes.servers) as mq:
         return [f"{row.group} of {row.topic}" for row in mq.admin.stats().groups if row.consumers]
+
+
+def unread(nodes: Cluster) -> int:
+    """Messages that no process of the cluster could use."""
+    return sum(
+        status.bad_frames + sum(worker.bad_frames for worker in status.workers) for status in nodes.statuses()
+    )
 
 
 def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
@@ -64,6 +72,9 @@ def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
     nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
     time.sleep(SETTLE_S)
     until(lambda: not members(nodes), GHOST_S, "all clients have ended, and groups count consumers")
+    before = unread(nodes)
+    time.sleep(SETTLE_S)
+    assert unread(nodes) - before < STRAY_MAX, "two processes answer each other for ever"
     nodes.stop()
     return found, sum(records(member.data, TOPIC) == seen for member in nodes.members)
 
