@@ -32,7 +32,6 @@ FLAGS = {"cluster.name": "cluster"}  #: flags with another name than the last pa
 SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
 
 Count = Annotated[int, Meta(ge=0, le=limits.NUMBER_MAX)]
-Positive = Annotated[int, Meta(ge=1, le=limits.NUMBER_MAX)]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=limits.NAME_BYTES_MAX)]
 Host = Annotated[str, Meta(pattern=r"^[^\s/]*\Z")]
 TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.NAME_BYTES_MAX)]
@@ -81,49 +80,19 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         return GroupConfig(**msgspec.structs.asdict(self) | {"backoff_ms": list(self.backoff_ms)})
 
 
-class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for all clients of the cluster."""
+def fitting(quota: Quota, memory_bytes: int) -> Quota:
+    """Return a quota whose partitions fit into the memory of one worker; 0 bytes mean no limit.
 
-    topics: Annotated[int, Meta(ge=1, le=limits.TOPICS_MAX)] = Quota().topics
-    partitions: Positive = Quota().partitions
-    groups: Positive = Quota().groups
-    sessions: Positive = Quota().sessions
-    subscriptions: Positive = Quota().subscriptions
-    connections: Positive = Quota().connections
-    address_connections: Positive = Quota().address_connections
-    address_sessions: Positive = Quota().address_sessions
-    address_subscriptions: Positive = Quota().address_subscriptions
-    address_topics: Positive = Quota().address_topics
-    address_partitions: Positive = Quota().address_partitions
-    address_groups: Positive = Quota().address_groups
-    address_requests_per_s: Positive = Quota().address_requests_per_s
-    address_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)] = (
-        Quota().address_bytes_per_s
-    )
-    user_sessions: Positive = Quota().user_sessions
-    user_subscriptions: Positive = Quota().user_subscriptions
-    user_topics: Positive = Quota().user_topics
-    user_partitions: Positive = Quota().user_partitions
-    user_groups: Positive = Quota().user_groups
-    user_requests_per_s: Positive = Quota().user_requests_per_s
-    user_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)] = (
-        Quota().user_bytes_per_s
-    )
-
-    def message(self, memory_bytes: int) -> Quota:
-        """Return the quotas as the message carries them.
-
-        `memory_bytes` is the memory limit of one worker; 0 means no limit. If the partitions do not
-        fit into it, their number is lowered, and the shares of one address and user shrink in
-        proportion.
-        """
-        fit = memory_bytes // PARTITIONS_SHARE // limits.PARTITION_MEMORY_BYTES
-        most = min(self.partitions, fit) if memory_bytes else self.partitions
-        shares = {
-            name: getattr(self, name) * most // self.partitions
-            for name in ("partitions", "address_partitions", "user_partitions")
-        }
-        return Quota(**msgspec.structs.asdict(self) | shares)
+    If they do not fit, their number is lowered, and the shares of one address and user shrink in
+    proportion.
+    """
+    fit = memory_bytes // PARTITIONS_SHARE // limits.PARTITION_MEMORY_BYTES
+    most = min(quota.partitions, fit) if memory_bytes else quota.partitions
+    shares = {
+        name: getattr(quota, name) * most // quota.partitions
+        for name in ("partitions", "address_partitions", "user_partitions")
+    }
+    return msgspec.structs.replace(quota, **shares)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +110,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     )
     topic: TopicDefaults = TopicDefaults()
     group: GroupDefaults = GroupDefaults()
-    quota: Quotas = Quotas()
+    quota: Quota = Quota()
     virtual: dict[TopicName, Annotated[list[TopicName], Meta(min_length=1)]] = {}
 
 

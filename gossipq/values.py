@@ -3,9 +3,10 @@
 A value is sent as a msgpack array in field order; new fields are appended with a default.
 """
 
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 import msgspec
+from msgspec import Meta
 
 from gossipq import limits
 from gossipq.types import Index, Number, Offset, PartitionKey, SessionId
@@ -133,37 +134,41 @@ class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
     shards: list[int]
 
 
+Positive = Annotated[int, Meta(ge=1, le=limits.NUMBER_MAX)]
+ByteRate = Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)]
+
+
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """Limits for the clients of a cluster.
 
     One address gets at most half of a limit, one user a quarter, so that others have room.
     """
 
-    topics: int = limits.TOPICS_MAX
-    partitions: int = 100_000  #: of all topics, about 1 KiB of memory each
-    groups: int = 5_000  #: in one shard
-    sessions: int = 10_000  #: at one worker
-    subscriptions: int = 2_000  #: of a session, in one shard
-    connections: int = limits.CONNECTIONS_MAX  #: to one process
+    topics: Annotated[int, Meta(ge=1, le=limits.TOPICS_MAX)] = limits.TOPICS_MAX
+    partitions: Positive = 100_000  #: of all topics, about 1 KiB of memory each
+    groups: Positive = 5_000  #: in one shard
+    sessions: Positive = 10_000  #: at one worker
+    subscriptions: Positive = 2_000  #: of a session, in one shard
+    connections: Positive = limits.CONNECTIONS_MAX  #: to one process
     #: limits of one address; this host counts as one address
     #: to one process; connections of this host count only towards `connections`
-    address_connections: int = 1_000
-    address_sessions: int = 10_000  #: at one worker
-    address_subscriptions: int = 20_000  #: in one shard
-    address_topics: int = limits.TOPICS_MAX // 2  #: that it created and that exist, as of all below
-    address_partitions: int = 50_000
+    address_connections: Positive = 1_000
+    address_sessions: Positive = 10_000  #: at one worker
+    address_subscriptions: Positive = 20_000  #: in one shard
+    address_topics: Positive = limits.TOPICS_MAX // 2  #: that it created and that exist, as of all below
+    address_partitions: Positive = 50_000
     #: in one shard; a group counts once for each partition of its topic there
-    address_groups: int = 2_500
-    address_requests_per_s: int = 50_000  #: at one process
-    address_bytes_per_s: int = limits.GIB  #: the same
+    address_groups: Positive = 2_500
+    address_requests_per_s: Positive = 50_000  #: at one process
+    address_bytes_per_s: ByteRate = limits.GIB  #: the same
     #: limits of one user of a closed cluster, on all hosts together
-    user_sessions: int = 2_500  #: at one worker
-    user_subscriptions: int = 20_000  #: in one shard
-    user_topics: int = limits.TOPICS_MAX // 4  #: as of an address
-    user_partitions: int = 25_000  #: as of an address
-    user_groups: int = 1_250  #: as of an address
-    user_requests_per_s: int = 50_000  #: at one process
-    user_bytes_per_s: int = limits.GIB  #: the same
+    user_sessions: Positive = 2_500  #: at one worker
+    user_subscriptions: Positive = 20_000  #: in one shard
+    user_topics: Positive = limits.TOPICS_MAX // 4  #: as of an address
+    user_partitions: Positive = 25_000  #: as of an address
+    user_groups: Positive = 1_250  #: as of an address
+    user_requests_per_s: Positive = 50_000  #: at one process
+    user_bytes_per_s: ByteRate = limits.GIB  #: the same
 
 
 class Rate(msgspec.Struct, array_like=True, frozen=True):

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from gossipq import __version__, limits
-from gossipq.config import ADOPTED, AUTO, DEFAULT, Config, admin_place, options, value_of
+from gossipq.config import ADOPTED, AUTO, DEFAULT, Config, admin_place, fitting, options, value_of
 from gossipq.endpoints import Endpoint, door_of, endpoint, gossip_address, invitation
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, Member
@@ -287,7 +287,7 @@ class Composition:
             auto_create=config.cluster.auto_create,
             topic=config.cluster.topic.message(),
             group=config.cluster.group.message(),
-            quota=config.cluster.quota.message(config.node.memory_bytes_max),
+            quota=fitting(config.cluster.quota, config.node.memory_bytes_max),
             virtual=config.cluster.virtual,
             boot=machine.boot_id(),
             restarts=restarts,
@@ -324,7 +324,7 @@ class Composition:
             doors_bind=self._place.doors(0) if self.encrypts else (),
             siblings=self._siblings,
             window_bytes=config.cluster.window_bytes,
-            quota=config.cluster.quota.message(config.node.memory_bytes_max),
+            quota=fitting(config.cluster.quota, config.node.memory_bytes_max),
             memory_bytes_max=config.node.memory_bytes_max,
             warnings=self.warnings,
             log_json=self._log_json,

@@ -8,7 +8,7 @@ import pytest
 
 from attacks.test_publishing import topic_of
 from e2e.harness import Node, Raw
-from gossipq.config import Config, Quotas
+from gossipq.config import Config, fitting
 from gossipq.limits import GIB, MIB
 from gossipq.messages import (
     CreateTopic,
@@ -22,7 +22,7 @@ from gossipq.messages import (
     Welcome,
 )
 from gossipq.types import META_SHARD, partition_key
-from gossipq.values import Message, Start, TopicOptions
+from gossipq.values import Message, Quota, Start, TopicOptions
 from gossipq_client import connect
 from waiting import until
 
@@ -163,6 +163,6 @@ def test_a_store_beyond_its_quota_serves(make: Callable[..., Node], raw: Connect
 
 
 def test_partitions_have_to_fit_the_memory_of_a_worker() -> None:
-    assert Quotas().message(GIB).partitions == Config().cluster.quota.partitions
-    assert Quotas().message(0).partitions == Config().cluster.quota.partitions
-    assert Quotas().message(64 * MIB).partitions == 16_384
+    assert fitting(Quota(), GIB).partitions == Config().cluster.quota.partitions
+    assert fitting(Quota(), 0).partitions == Config().cluster.quota.partitions
+    assert fitting(Quota(), 64 * MIB).partitions == 16_384

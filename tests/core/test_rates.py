@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from gossipq.config import Quotas
+from gossipq.config import fitting
 from gossipq.core.delivery.numbers import Numbers
 from gossipq.errors import Busy
 from gossipq.limits import SECOND_MS
@@ -74,7 +74,7 @@ def test_by_default_one_address_or_user_leaves_room_for_others() -> None:
     ):
         assert 4 * getattr(quota, f"user_{what}") <= whole
         assert 2 * getattr(quota, f"address_{what}") <= whole or what == "sessions"
-    small = Quotas().message(memory_bytes=128 << 20)
+    small = fitting(Quota(), 128 << 20)
     assert small.partitions < quota.partitions
     assert 4 * small.user_partitions <= small.partitions
 
