@@ -5,7 +5,7 @@ The log and the ledger belong to the copy (`Shard`) and outlast a leader. Everyt
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import structs
 
@@ -15,6 +15,7 @@ from gossipq.core.delivery import MOVES, Dispatch, Outbox
 from gossipq.core.desk import Desk, Request
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import (
+    AppliedEntry,
     Counted,
     Ledger,
     Outcome,
@@ -245,12 +246,12 @@ class Leader:
 
     # --- what is applied ------------------------------------------------------------------------
 
-    def answer(self, outcomes: list[tuple[Entry, Outcome]]) -> None:
+    def answer(self, applied: list[AppliedEntry]) -> None:
         """Update the volatile state after applied entries, then answer their requests, in one pass."""
         publishes, woken = self._desk.pending.publishes, -1
-        for entry, outcome in outcomes:
+        for entry, payload, outcome in applied:
             if entry.kind != log.PUBLISH:
-                self._answer_one(entry, outcome)
+                self._answer_one(entry, payload, outcome)
                 woken = -1
             elif self.state is SERVES:
                 if isinstance(outcome, Published) and outcome.added:
@@ -266,7 +267,7 @@ class Leader:
                 if asker is not None:
                     self._desk.confirm(asker, entry.index, outcome)
 
-    def _answer_one(self, entry: Entry, outcome: Outcome) -> None:
+    def _answer_one(self, entry: Entry, payload: Any, outcome: Outcome) -> None:
         if self.state is not SERVES:
             if entry.kind == log.NOOP and entry.term == self.term:
                 self.state = WAITS
@@ -280,24 +281,24 @@ class Leader:
             if outcome.added:
                 self.dispatch.wake(outcome.partition)
         elif not outcome.error or entry.kind in MOVES:
-            self._follow(entry, outcome)
+            self._follow(entry, payload, outcome)
         self._desk.pending.resolve(entry.index, outcome)
         if self._jobs.waiters:
-            self._jobs.applied(entry)
+            self._jobs.applied(entry.kind, payload)
 
-    def _follow(self, entry: Entry, outcome: Outcome) -> None:
+    def _follow(self, entry: Entry, payload: Any, outcome: Outcome) -> None:
         kind = entry.kind
         if isinstance(outcome, Released):
             self._upkeep.released()
             for partition in outcome.partitions:
                 self.dispatch.wake(partition)
         elif kind in MOVES:
-            self.dispatch.applied(entry)
+            self.dispatch.applied(kind, payload)
             if isinstance(outcome, Counted):
                 self._desk.counts.dead += outcome.count if kind == log.DEAD and entry.body else 0
                 self._desk.counts.acked += outcome.count if kind in (log.ACK, log.RESULT) else 0
         elif isinstance(outcome, Voided):
-            self.dispatch.voided(entry)
+            self.dispatch.voided(payload)
         elif isinstance(outcome, Regrouped):
             self._abandon(self.dispatch.drop_group(outcome.group_id))
         elif kind == log.META_TOPIC and isinstance(outcome, TopicChanged):
@@ -305,11 +306,11 @@ class Leader:
         elif isinstance(outcome, TopicChanged):
             self._installed(outcome)
         elif kind == log.GROUP:
-            self.dispatch.changed(entry)
+            self.dispatch.changed(payload)
         elif kind == log.CONFIG:
             self._reconfiguration.applied()
         elif kind == log.TRIM:
-            self.dispatch.trim(entry)
+            self.dispatch.trim(payload.partition)
         elif kind == log.MEMBER:
             self._roster.applied()
 

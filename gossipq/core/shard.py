@@ -24,10 +24,10 @@ from gossipq.core.delivery import Delivery, Dispatch
 from gossipq.core.desk import INTERNAL, INTERNAL_HINT, Desk, Fault, Request, Unapplied
 from gossipq.core.effects import Effects
 from gossipq.core.leader import SERVES, WAITS, Leader
-from gossipq.core.ledger import Ledger, Outcome, Sweeper
+from gossipq.core.ledger import AppliedEntry, Ledger, Sweeper
 from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Replication, Unsaved, campaign
 from gossipq.core.requests import Shown, stats, subscriptions
-from gossipq.core.storage import Bodies, Columns, Entry, ShardSettings, Tables, log, payloads
+from gossipq.core.storage import Bodies, Columns, ShardSettings, Tables, log, payloads
 from gossipq.errors import (
     CorruptLog,
     GossipqError,
@@ -98,7 +98,7 @@ class Shard:
         """Create everything that depends on the ledger; again after a snapshot replaced it."""
         self.ledger = self.peers.ledger = ledger
         self.desk.unapplied = Unapplied(self.peers.after(ledger.applied))
-        self._outcomes: list[tuple[Entry, Outcome]] = []
+        self._applied: list[AppliedEntry] = []
         self._sweeper = Sweeper(self._tables, ledger, self.replica.log, whole=not self.replica.hollow)
         self._drop_leader()
 
@@ -139,7 +139,7 @@ class Shard:
         if not self.replica.sole:
             return
         self._apply(self.replica.log.last)
-        self._outcomes.clear()
+        self._applied.clear()
         self.replica.lead()
         self._take_over().start()
 
@@ -579,12 +579,13 @@ class Shard:
         return (self._tables.body.get(log.INDEX_KEY.pack(index)), True) if body is None else (body, False)
 
     def _apply(self, end: Index) -> None:
-        outcomes = self._outcomes
-        apply = self.ledger.skip if self._settings.witness else self.ledger.apply
+        applied, ledger = self._applied, self.ledger
+        apply = ledger.skip if self._settings.witness else ledger.apply
         for entry in self.desk.unapplied.take(end):
-            outcomes.append((entry, apply(entry)))
-        if self.ledger.slices.unwritten:
-            self.ledger.slices.write()
+            outcome = apply(entry)
+            applied.append((entry, ledger.payload, outcome))
+        if ledger.slices.unwritten:
+            ledger.slices.write()
 
     def stored(self) -> None:
         """The transaction is on disk: answer what it committed."""
@@ -602,15 +603,15 @@ class Shard:
             self._answer_all()
 
     def _answer_all(self) -> None:
-        if not self._outcomes:
+        if not self._applied:
             return
-        outcomes, self._outcomes = self._outcomes, []
-        for entry, _ in outcomes:
+        applied, self._applied = self._applied, []
+        for entry, _, _ in applied:
             if entry.kind != log.PUBLISH:
                 self.desk.stirred = True
                 self._sweeper.behind |= entry.kind in log.SWEPT
         if self.leadership is not None:
-            self._guarded("answers", self.leadership.answer, outcomes)
+            self._guarded("answers", self.leadership.answer, applied)
 
     def answers(self) -> list[Mail]:
         """Return answers to other copies, after the commit."""

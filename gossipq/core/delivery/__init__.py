@@ -13,7 +13,7 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
-from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch, acks_of
+from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
 from gossipq.core.delivery.flow_limits import check_limits
 from gossipq.core.delivery.flows import check_order
 from gossipq.core.delivery.holdings import EXPIRED, Waiter
@@ -43,7 +43,6 @@ __all__ = [
     "Subscription",
     "Waiter",
     "WaitingRecords",
-    "acks_of",
     "alarm_lag",
     "apart",
     "check_limits",

@@ -10,7 +10,7 @@ may influence apply.
 from bisect import bisect_right
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,7 +42,7 @@ from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.delivery.surplus import SHARED, may_be_uneven, uneven
 from gossipq.core.delivery.window import Lease, ReadyRecords
 from gossipq.core.ledger import AT_ONCE_MS, Ledger, key_of
-from gossipq.core.storage import Deadlines, Entry, FailRow, Intervals, log, payloads
+from gossipq.core.storage import Deadlines, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
 from gossipq.rates import Payer
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
@@ -50,13 +50,6 @@ from gossipq.values import GroupConfig, Message, Range
 
 NO_LEASE_MS = 0
 MOVES = (log.ACK, log.RESULT, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUEUE)
-
-
-def acks_of(entry: Entry) -> payloads.AckRanges:
-    """Return the acks in an entry of kind ACK or RESULT."""
-    if entry.kind == log.RESULT:
-        return msgspec.msgpack.decode(entry.payload, type=payloads.AckWithResults).ack
-    return msgspec.msgpack.decode(entry.payload, type=payloads.AckRanges)
 
 
 class Delivery(NamedTuple):
@@ -431,9 +424,8 @@ class Dispatch:
             del self._views[view.partition][group_id]
         return origins
 
-    def trim(self, entry: Entry) -> None:
+    def trim(self, partition: PartitionKey) -> None:
         """Retention removed records: ends their leases and removes them from all places."""
-        partition = msgspec.msgpack.decode(entry.payload, type=payloads.Trim).partition
         state = self._ledger.partitions.get(partition)
         if state is None:
             return  # it ended in the same turn
@@ -451,9 +443,8 @@ class Dispatch:
                 self.key_order.trim_keys(view, view.keys, first, bool(here))
             self.turn.dirty.add(view.group.id)  # its window may have moved
 
-    def voided(self, entry: Entry) -> None:
+    def voided(self, void: payloads.Void) -> None:
         """A VOID or EDIT removed a record, and may have added another one."""
-        void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
         if void.offset >= 0:
             self.void(void.partition, void.offset)
         self.wake(void.partition)
@@ -467,32 +458,27 @@ class Dispatch:
                     self.key_order.key_done(view, offset, key_hash)
             self.turn.dirty.add(view.group.id)
 
-    def applied(self, entry: Entry) -> None:
+    def applied(self, kind: int, payload: Any) -> None:
         """An entry that moved records of a group is applied: one of MOVES."""
-        decode = msgspec.msgpack.decode
-        if entry.kind in (log.ACK, log.RESULT):
-            ack = acks_of(entry)
+        if kind in (log.ACK, log.RESULT):
+            ack: payloads.AckRanges = payload if kind == log.ACK else payload.ack
             self.settlement.ack_applied((ack.group_id, ack.consumer))
             for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:
                     self.holdings.ack_applied(view, [(first, end) for _, first, end in ranges])
             self._failed(ack.group_id, ack.failed)
-        elif entry.kind == log.FAIL:
-            fail = decode(entry.payload, type=payloads.Fail)
-            self._failed(fail.group_id, fail.rows)
-        elif entry.kind == log.PARK:
-            park = decode(entry.payload, type=payloads.Park)
-            for row in park.rows:
-                if (view := self._view_of(park.group_id, row.partition)) is not None:
+        elif kind == log.FAIL:
+            self._failed(payload.group_id, payload.rows)
+        elif kind == log.PARK:
+            for row in payload.rows:
+                if (view := self._view_of(payload.group_id, row.partition)) is not None:
                     self.readback.parked(view, row.lane, row.first, row.end)
-        elif entry.kind == log.DEAD:
-            dead = decode(entry.payload, type=payloads.Dead)
-            self._buried(dead.group_id, dead.partition, dead.first, dead.end)
-        else:
-            letters = decode(entry.payload, type=payloads.Letters)
-            view = self._view_of(letters.group_id, letters.partition)
-            if view is not None and letters.ranges:
-                self._again(view, [(first, end, AT_ONCE_MS) for first, end in letters.ranges])
+        elif kind == log.DEAD:
+            self._buried(payload.group_id, payload.partition, payload.first, payload.end)
+        else:  # dead letters are replayed, purged, or requeued
+            view = self._view_of(payload.group_id, payload.partition)
+            if view is not None and payload.ranges:
+                self._again(view, [(first, end, AT_ONCE_MS) for first, end in payload.ranges])
 
     def _landed(
         self, group_id: int, partition: PartitionKey, first: Offset, end: Offset
@@ -535,10 +521,9 @@ class Dispatch:
                 if not view.cursor.fresh(offset, offset + 1) and view.cursor.exceptions.at(offset) is None:
                     self.key_order.key_done(view, offset, key_hash)
 
-    def changed(self, entry: Entry) -> None:
+    def changed(self, change: payloads.GroupChange) -> None:
         """A GROUP entry may have changed the policy of a group."""
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
-        group = self._ledger.group(payload.topic_id, payload.name)
+        group = self._ledger.group(change.topic_id, change.name)
         if group is not None and group.id in self.groups:
             self.turn.dirty.add(group.id)
             for view in self.groups[group.id].views.values():

@@ -11,6 +11,7 @@ from gossipq.core.ledger.exceptions import AT_ONCE_MS, clip, ranges_of, run_at
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
 from gossipq.core.ledger.outcomes import (
+    AppliedEntry,
     Counted,
     Outcome,
     Published,
@@ -49,6 +50,7 @@ __all__ = [
     "U64",
     "U64X2",
     "AckRow",
+    "AppliedEntry",
     "ClusterState",
     "Counted",
     "Cursor",

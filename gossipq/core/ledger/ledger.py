@@ -93,6 +93,7 @@ class Ledger:
         self.dirty_partitions: set[PartitionKey] = set()  #: whose rows the next flush writes
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self.applied = self.meta.applied  #: entries up to this index are applied
+        self.payload: Any = None  #: decoded, of the last entry that was applied
         self.dirty = False  #: `flush` has something to write
         self.keeping = self._keeping_swept = False  #: batches stay, while a snapshot is being read
         self._kept = list[Index]()
@@ -351,7 +352,7 @@ class Ledger:
         self.applied = entry.index
         self.meta.time_ms = entry.time_ms
         self.dirty = True
-        payload = log.KINDS[entry.kind].decode(entry.payload)
+        payload = self.payload = log.KINDS[entry.kind].decode(entry.payload)
         if not self.repeats.announced:
             return handler(entry, payload)
         key, repeated = self.repeats.claim(entry)

@@ -5,8 +5,11 @@ between. It is applied completely, or refused without any change. Applying an en
 because of its content.
 """
 
+from typing import Any
+
 import msgspec
 
+from gossipq.core.storage import Entry
 from gossipq.types import Index, Offset, PartitionKey
 from gossipq.values import Range, Run, TopicInfo
 
@@ -67,6 +70,10 @@ class Regrouped(Outcome, frozen=True):
     """REGROUP: the group that ended."""
 
     group_id: Index
+
+
+#: an entry, its decoded payload, and its outcome
+AppliedEntry = tuple[Entry, Any, Outcome]
 
 
 def refused(error: str, why: str, detail: int = 0) -> Outcome:

@@ -4,16 +4,17 @@ A request that waits is answered by the entry that ends its job, so nobody asks 
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import EXPIRED, Lease, acks_of, within
+from gossipq.core.delivery import EXPIRED, Lease, within
 from gossipq.core.desk import Asker, Desk, Request
 from gossipq.core.ledger import Ledger, Outcome, ResultRow
 from gossipq.core.requests.explain import ExplainRequests, Named, find
 from gossipq.core.requests.topics_here import TopicsHere
-from gossipq.core.storage import Deadlines, Entry, log, payloads
+from gossipq.core.storage import Deadlines, log, payloads
 from gossipq.errors import BadRequest, Busy, GossipqError
 from gossipq.messages import AskJob, Job
 from gossipq.types import Index, Offset, Origin, PartitionKey, topic_id_of
@@ -204,9 +205,9 @@ class JobRequests:
 
     # --- what ends a wait -----------------------------------------------------------------------------------
 
-    def applied(self, entry: Entry) -> None:
+    def applied(self, kind: int, payload: Any) -> None:
         """An entry is applied: answer the requests whose jobs it ended. Called only if requests wait."""
-        for partition, place in list(self._places(entry)):
+        for partition, place in list(self._places(kind, payload)):
             for waiter in list(self.waiters.get(partition, {}).get(place, ())):
                 self._look(waiter)
 
@@ -238,30 +239,23 @@ class JobRequests:
             del self.waiters[waiter.partition]
         self._limits.cancel(waiter)
 
-    def _places(self, entry: Entry) -> Iterator[tuple[PartitionKey, Place]]:
+    def _places(self, kind: int, payload: Any) -> Iterator[tuple[PartitionKey, Place]]:
         """Yield the places with waiters whose jobs an entry may have changed."""
-        kind, decode = entry.kind, msgspec.msgpack.decode
-        if kind in (log.ACK, log.RESULT):
-            for partition, first, end in acks_of(entry).ranges:
-                yield from self._between(partition, first, end)
-        elif kind == log.STEP:
-            for partition, first, end in decode(entry.payload, type=payloads.AckAndPublish).ack.ranges:
+        if kind in (log.ACK, log.RESULT, log.STEP):
+            for partition, first, end in (payload if kind == log.ACK else payload.ack).ranges:
                 yield from self._between(partition, first, end)
         elif kind == log.PROGRESS:
-            for report in decode(entry.payload, type=payloads.ProgressReports).rows:
+            for report in payload.rows:
                 yield from self._between(report.partition, report.offset, report.offset + 1)
         elif kind == log.DEAD:
-            dead = decode(entry.payload, type=payloads.Dead)
-            yield from self._between(dead.partition, dead.first, dead.end)
+            yield from self._between(payload.partition, payload.first, payload.end)
         elif kind == log.TRIM:
-            trim = decode(entry.payload, type=payloads.Trim)
-            yield from self._between(trim.partition, 0, trim.first)
+            yield from self._between(payload.partition, 0, payload.first)
         elif kind in (log.VOID, log.EDIT):
-            void = decode(entry.payload, type=payloads.Void)
-            place = (void.offset, 0, 0) if void.offset >= 0 else (-1, void.index, void.record)
-            yield void.partition, place
+            place = (payload.offset, 0, 0) if payload.offset >= 0 else (-1, payload.index, payload.record)
+            yield payload.partition, place
         elif kind == log.RELEASE:
-            for row in decode(entry.payload, type=payloads.Release).rows:
+            for row in payload.rows:
                 yield from self._scheduled(row)
         elif kind in (log.TOPIC, log.REGROUP, log.PURGE):  # rare
             yield from [(partition, each) for partition, places in self.waiters.items() for each in places]
