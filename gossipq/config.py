@@ -19,7 +19,7 @@ from msgspec import Meta, inspect
 from gossipq import limits
 from gossipq.endpoints import Endpoint, endpoint, gossip_address, invitation
 from gossipq.errors import ConfigError
-from gossipq.values import ConfigRow, GroupConfig, Quota, TopicConfig
+from gossipq.values import ConfigRow, Count, GroupDefaults, Quota, TopicDefaults
 
 DEFAULT, ADOPTED = "default", "the cluster"  #: origins of options that are not set on this node
 AUTO = "auto"  #: value of node.admin: loopback, at the port of node.bind plus a fixed step
@@ -31,53 +31,9 @@ CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
 FLAGS = {"cluster.name": "cluster"}  #: flags with another name than the last part of their key
 SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
 
-Count = Annotated[int, Meta(ge=0, le=limits.NUMBER_MAX)]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=limits.NAME_BYTES_MAX)]
 Host = Annotated[str, Meta(pattern=r"^[^\s/]*\Z")]
 TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.NAME_BYTES_MAX)]
-Pause = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
-
-
-class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults for topics that do not set a value themselves."""
-
-    partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_MAX)] = TopicConfig().partitions
-    retention_ms: Count = TopicConfig().retention_ms
-    retain: Literal["acked", "forever"] = "acked"
-    bytes_max: Count = TopicConfig().bytes_max
-    overflow: Literal["refuse", "drop_oldest"] = "refuse"
-    level: Literal["stored", "none"] = "stored"
-    ttl_ms: Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)] = TopicConfig().ttl_ms
-    expire: Literal["dead", "drop", "try_once"] = "dead"
-    dedup_ms: Annotated[int, Meta(ge=0, le=limits.DEDUP_HARD_MS)] = TopicConfig().dedup_ms
-    dedup_count: Annotated[int, Meta(ge=0, le=limits.DEDUP_HARD_COUNT)] = TopicConfig().dedup_count
-    trace: Literal["failures", "all", "off"] = "failures"
-    group_idle_ms: Count = TopicConfig().group_idle_ms
-    lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = (
-        0  #: this and the next two: 0 or [] means the value of [cluster.group]
-    )
-    attempts_max: Annotated[int, Meta(ge=0, le=limits.ATTEMPTS_HARD_MAX)] = 0
-    backoff_ms: Annotated[tuple[Pause, ...], Meta(max_length=limits.BACKOFF_STEPS_MAX)] = ()
-
-    def message(self) -> TopicConfig:
-        said = msgspec.structs.asdict(self)
-        said |= {"lease_ms": self.lease_ms or None, "attempts_max": self.attempts_max or None}
-        return TopicConfig(**said | {"backoff_ms": list(self.backoff_ms) or None})
-
-
-class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults of groups: the last in the precedence record, group, topic, cluster."""
-
-    lease_ms: Annotated[int, Meta(ge=1, le=limits.LEASE_TOTAL_MS_MAX)] = limits.LEASE_MS
-    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] = limits.ATTEMPTS_MAX
-    backoff_ms: Annotated[tuple[Pause, ...], Meta(min_length=1, max_length=limits.BACKOFF_STEPS_MAX)] = (
-        limits.BACKOFF_MS
-    )
-    in_flight_max: Annotated[int, Meta(ge=1, le=limits.IN_FLIGHT_HARD_MAX)] = GroupConfig().in_flight_max
-    parked_max: Annotated[int, Meta(ge=1, le=limits.PARKED_HARD_MAX)] = GroupConfig().parked_max
-
-    def message(self) -> GroupConfig:
-        return GroupConfig(**msgspec.structs.asdict(self) | {"backoff_ms": list(self.backoff_ms)})
 
 
 def fitting(quota: Quota, memory_bytes: int) -> Quota:

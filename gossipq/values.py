@@ -3,7 +3,7 @@
 A value is sent as a msgpack array in field order; new fields are appended with a default.
 """
 
-from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +13,11 @@ from gossipq.types import Index, Number, Offset, PartitionKey, SessionId
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
+
+Count = Annotated[int, Meta(ge=0, le=limits.NUMBER_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=limits.NUMBER_MAX)]
+Duration = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
+ByteRate = Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)]
 
 
 @dataclass_transform(frozen_default=True)
@@ -88,6 +93,35 @@ class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
         return _over(self, config)
 
 
+class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults of topics, and the bounds that the fields of a policy have in requests, too.
+
+    TopicConfig has no bounds: entries that a version with wider bounds logged must be read.
+    """
+
+    partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_MAX)] = TopicConfig().partitions
+    retention_ms: Count = TopicConfig().retention_ms
+    retain: Literal["acked", "forever"] = "acked"
+    bytes_max: Count = TopicConfig().bytes_max
+    overflow: Literal["refuse", "drop_oldest"] = "refuse"
+    level: Literal["stored", "none"] = "stored"
+    ttl_ms: Duration = TopicConfig().ttl_ms
+    expire: Literal["dead", "drop", "try_once"] = "dead"
+    dedup_ms: Annotated[int, Meta(ge=0, le=limits.DEDUP_HARD_MS)] = TopicConfig().dedup_ms
+    dedup_count: Annotated[int, Meta(ge=0, le=limits.DEDUP_HARD_COUNT)] = TopicConfig().dedup_count
+    trace: Literal["failures", "all", "off"] = "failures"
+    group_idle_ms: Count = TopicConfig().group_idle_ms
+    #: this and the next two: 0 or [] means the value of [cluster.group]
+    lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = 0
+    attempts_max: Annotated[int, Meta(ge=0, le=limits.ATTEMPTS_HARD_MAX)] = 0
+    backoff_ms: Annotated[tuple[Duration, ...], Meta(max_length=limits.BACKOFF_STEPS_MAX)] = ()
+
+    def message(self) -> TopicConfig:
+        said = msgspec.structs.asdict(self)
+        said |= {"lease_ms": self.lease_ms or None, "attempts_max": self.attempts_max or None}
+        return TopicConfig(**said | {"backoff_ms": list(self.backoff_ms) or None})
+
+
 class Schedule(msgspec.Struct, array_like=True, frozen=True):
     """The times at which a topic gets a record: by a cron expression, or at a fixed interval.
 
@@ -132,10 +166,6 @@ class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
     version: int
     config: TopicConfig
     shards: list[int]
-
-
-Positive = Annotated[int, Meta(ge=1, le=limits.NUMBER_MAX)]
-ByteRate = Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)]
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +256,23 @@ class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
     def over(self, config: GroupConfig) -> GroupConfig:
         """Return `config` with the values that are set here."""
         return _over(self, config)
+
+
+class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults of groups, the last in the precedence record, group, topic, cluster; and bounds of
+    their fields in requests, too.
+    """
+
+    lease_ms: Annotated[int, Meta(ge=1, le=limits.LEASE_TOTAL_MS_MAX)] = limits.LEASE_MS
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] = limits.ATTEMPTS_MAX
+    backoff_ms: Annotated[tuple[Duration, ...], Meta(min_length=1, max_length=limits.BACKOFF_STEPS_MAX)] = (
+        limits.BACKOFF_MS
+    )
+    in_flight_max: Annotated[int, Meta(ge=1, le=limits.IN_FLIGHT_HARD_MAX)] = GroupConfig().in_flight_max
+    parked_max: Annotated[int, Meta(ge=0, le=limits.PARKED_HARD_MAX)] = GroupConfig().parked_max
+
+    def message(self) -> GroupConfig:
+        return GroupConfig(**msgspec.structs.asdict(self) | {"backoff_ms": list(self.backoff_ms)})
 
 
 class Route(msgspec.Struct, array_like=True, frozen=True):

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from gossipq import config, limits
-from gossipq.config import Config, GroupDefaults, TopicDefaults, find, load, options, value_of
-from gossipq.core.register.topics import check_config
+from gossipq.config import Config, find, load, options, value_of
+from gossipq.core.delivery import check_policy
 from gossipq.core.requests.consume import check_group
 from gossipq.endpoints import endpoint
-from gossipq.errors import ConfigError
-from gossipq.values import GroupConfig, TopicConfig
+from gossipq.errors import BadRequest, ConfigError
+from gossipq.values import GroupConfig, GroupDefaults, TopicConfig, TopicDefaults
 
 SAMPLE = Path(__file__).parents[2] / "cluster.toml"
 
@@ -191,13 +191,17 @@ def test_a_wrong_value_is_named(write, text: str, says: str) -> None:
 
 def test_no_default_is_one_that_a_shard_refuses() -> None:
     """Topics were made on first use, and none could be created or changed; groups had no consumer."""
-    for kind, check in ((TopicDefaults, check_config), (GroupDefaults, check_group)):
+    for kind, check in ((TopicDefaults, check_policy), (GroupDefaults, check_group)):
         for field in msgspec.inspect.type_info(kind).fields:
             if isinstance(field.type, msgspec.inspect.IntType):
                 assert field.type.le is not None, field.name
                 assert field.type.ge is not None, field.name
                 for number in (field.type.ge, field.type.le):
                     check(kind(**{field.name: number}).message())
+                for number in (field.type.ge - 1, field.type.le + 1):
+                    if number or field.name not in GroupDefaults.__struct_fields__:  # 0: not set
+                        with pytest.raises(BadRequest, match=field.name):
+                            check(kind(**{field.name: number}).message())
 
 
 @pytest.mark.parametrize(

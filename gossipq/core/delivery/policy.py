@@ -4,9 +4,11 @@ cluster. `why` names the origin.
 
 from typing import NamedTuple, TypeVar
 
+from msgspec import inspect
+
 from gossipq import limits
 from gossipq.errors import BadRequest
-from gossipq.values import GroupConfig, TopicConfig
+from gossipq.values import GroupConfig, GroupDefaults, TopicConfig, TopicDefaults
 
 NUMBER_MAX = 2**63 - 1  #: the largest offset, index or time
 
@@ -76,14 +78,39 @@ def alarm_lag(group: GroupConfig, topic: TopicConfig) -> int:
     return (topic.alarm_lag if group.alarm_lag is None else group.alarm_lag) or 0
 
 
+def _bounds(kind: type[GroupConfig] | type[TopicConfig]) -> dict[str, inspect.Type]:
+    """Return the types of fields with bounds. Those of GroupDefaults count where both structs have the
+    field, because 0 in [cluster.topic] means that it is not set.
+    """
+    types = dict[str, inspect.Type]()
+    for defaults in (TopicDefaults, GroupDefaults):
+        info = inspect.type_info(defaults)
+        assert isinstance(info, inspect.StructType)
+        types |= {field.name: field.type for field in info.fields}
+    return {name: types[name] for name in kind.__struct_fields__ if name in types}
+
+
+def _check_number(name: str, number: int | None, allowed: inspect.Type) -> None:
+    assert isinstance(allowed, inspect.IntType)
+    within(name, number, allowed.ge or 0, allowed.le or limits.NUMBER_MAX)
+
+
+_BOUNDS = {kind: _bounds(kind) for kind in (GroupConfig, TopicConfig)}
+
+
 def check_policy(config: GroupConfig | TopicConfig) -> None:
     """Raises BadRequest, naming the field that is wrong."""
-    within("lease_ms", config.lease_ms, 1, limits.LEASE_TOTAL_MS_MAX)
-    within("attempts_max", config.attempts_max, 1, limits.ATTEMPTS_HARD_MAX)
-    if config.backoff_ms is not None:
-        within("steps of backoff_ms", len(config.backoff_ms), 1, limits.BACKOFF_STEPS_MAX)
-        for pause_ms in config.backoff_ms:
-            within("backoff_ms", pause_ms, 0, limits.DELAY_MS_MAX)
+    for name, allowed in _BOUNDS[type(config)].items():
+        value = getattr(config, name)
+        if isinstance(allowed, inspect.IntType):
+            _check_number(name, value, allowed)
+        elif isinstance(allowed, inspect.LiteralType) and value not in allowed.values:
+            raise BadRequest(f"{name} = {value!r}", hint=f"one of {', '.join(map(str, allowed.values))}")
+        elif isinstance(allowed, inspect.VarTupleType) and value is not None:
+            within(f"steps of {name}", len(value), allowed.min_length or 0, allowed.max_length or 0)
+            for step in value:
+                _check_number(name, step, allowed.item_type)
+    within("alarm_lag", config.alarm_lag, 0, limits.ALARM_LAG_MAX)
 
 
 def within(what: str, number: int | None, low: int, high: int) -> None:

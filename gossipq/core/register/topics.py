@@ -23,7 +23,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.copies import topic_shards
-from gossipq.core.delivery import NUMBER_MAX, check_policy, within
+from gossipq.core.delivery import check_policy
 from gossipq.core.desk import Asker, Desk, Request
 from gossipq.core.ledger import ClusterState, Outcome, TopicChanged, refused
 from gossipq.core.storage import ShardSettings, log, payloads
@@ -55,31 +55,6 @@ def check_name(name: str) -> None:
         )
     if not _NAME_CHARS.issuperset(name) or name in {".", ".."}:
         raise BadName(f"topic name {name!r}", hint="letters, digits, dot, dash and underscore are allowed")
-
-
-def check_config(config: TopicConfig) -> None:
-    """Raise BadRequest, which names the field."""
-    if not 1 <= config.partitions <= limits.PARTITIONS_MAX:
-        raise BadRequest(
-            f"partitions = {config.partitions}", hint=f"1 to {limits.PARTITIONS_MAX} are allowed"
-        )
-    if config.retention_ms < 0 or config.bytes_max < 0:
-        raise BadRequest("retention_ms and bytes_max are 0 or more")
-    within("ttl_ms", config.ttl_ms, 0, limits.DELAY_MS_MAX)
-    within("dedup_ms", config.dedup_ms, 0, limits.DEDUP_HARD_MS)
-    within("dedup_count", config.dedup_count, 0, limits.DEDUP_HARD_COUNT)
-    within("alarm_lag", config.alarm_lag, 0, limits.ALARM_LAG_MAX)
-    within("group_idle_ms", config.group_idle_ms, 0, NUMBER_MAX)
-    check_policy(config)
-    for field, allowed in (
-        ("retain", ("acked", "forever")),
-        ("overflow", ("refuse", "drop_oldest")),
-        ("level", ("stored", "none")),
-        ("expire", ("dead", "drop", "try_once")),
-        ("trace", ("failures", "all", "off")),
-    ):
-        if getattr(config, field) not in allowed:
-            raise BadRequest(f"{field} = {getattr(config, field)!r}", hint=f"one of {', '.join(allowed)}")
 
 
 def _size(name: str, config: TopicConfig) -> int:
@@ -190,7 +165,7 @@ class TopicRegister:
         message: CreateTopic = request.message
         check_name(message.name)
         config = message.config.over(self._defaults)
-        check_config(config)
+        check_policy(config)
         if config.virtual:
             raise BadRequest(
                 "a virtual topic is made by binding it", hint=f"gossipq topic virtual {message.name} TOPIC..."
@@ -244,7 +219,7 @@ class TopicRegister:
         if any(known.name in creation.missing for creation in self._creations):
             raise Busy(f"topic {known.name} is being changed", retry_after_ms=20)
         config = message.config.over(known.config)
-        check_config(config)
+        check_policy(config)
         if config == known.config:
             self._desk.reply(request, Topics([known]))
             return

@@ -28,16 +28,13 @@ from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, NoSubscription, OffsetOutOfRange
 from gossipq.limits import (
-    ALARM_LAG_MAX,
     CREDIT_BYTES_MAX,
     CREDIT_MAX,
     DELAY_MS_MAX,
     ERROR_BYTES_MAX,
-    IN_FLIGHT_HARD_MAX,
     LEASE_TOTAL_MS_MAX,
     MOVED_RANGES_MAX,
     NAME_BYTES_MAX,
-    PARKED_HARD_MAX,
     PROGRESS_TEXT_BYTES_MAX,
     RANGES_MAX,
     RESULT_BYTES_MAX,
@@ -519,9 +516,6 @@ def check_group(config: GroupConfig) -> None:
     """Raises BadRequest, naming the field that is wrong."""
     if config.mode not in MODES:
         raise BadRequest(f"mode {config.mode!r}", hint=f"one of {', '.join(MODES)}")
-    within("in_flight_max", config.in_flight_max, 1, IN_FLIGHT_HARD_MAX)
-    within("parked_max", config.parked_max, 0, PARKED_HARD_MAX)
-    within("alarm_lag", config.alarm_lag, 0, ALARM_LAG_MAX)
     check_order(config)
     check_limits(config)
     check_policy(config)
