@@ -171,18 +171,18 @@ def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: Exit
     """
     if settings.admin:
         _serve_pages(settings, board, clock, ends)
-    if settings.token and settings.access_file:
-        from gossipq_node.scribe import Scribe
+    audits = bool(settings.token and settings.access_file)
+    if audits or settings.alarms:
+        from gossipq_node import node_writer
 
-        scribe = Scribe(board, settings.node, settings.endpoint, settings.token)
-        ends.callback(scribe.close)
-        scribe.start()
-    if settings.alarms:
-        from gossipq_node.bell import Bell
-
-        bell = Bell(board, settings.node, settings.endpoint, clock, settings.token)
-        ends.callback(bell.close)
-        bell.start()
+        sources = list[node_writer.NewsSource]()
+        if audits:
+            sources.append(node_writer.AuditSource(board, settings.node))
+        if settings.alarms:
+            sources.append(node_writer.AlarmSource(board, settings.node, clock))
+        writer = node_writer.NodeWriter(settings.endpoint, settings.token, sources)
+        ends.callback(writer.close)
+        writer.start()
 
 
 def _serve_pages(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: ExitStack) -> None:
