@@ -119,11 +119,11 @@ def test_verbs_are_bytes() -> None:
     assert all(0 < verb < 256 for verb in MESSAGES)
 
 
-@pytest.mark.parametrize("verb", sorted(set(range(256)) - set(MESSAGES)))
-def test_unknown_verb_is_told_apart_and_can_still_be_forwarded(verb: int) -> None:
-    with pytest.raises(UnknownVerb, match=str(verb)):
-        frames.decode(raw(verb, b"\x90"))
-    assert frames.peek(raw(verb, b"\x90")).verb == verb
+def test_unknown_verb_is_told_apart_and_can_still_be_forwarded() -> None:
+    for verb in set(range(256)) - set(MESSAGES):
+        with pytest.raises(UnknownVerb, match=str(verb)):
+            frames.decode(raw(verb, b"\x90"))
+        assert frames.peek(raw(verb, b"\x90")).verb == verb
 
 
 @pytest.mark.parametrize("version", [0, 1, 255])
