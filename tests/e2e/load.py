@@ -370,11 +370,13 @@ class Plain(Actor):
     def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
         super().__init__(servers, history, number, seed)
         self.rounds = 0
+        self.client: PlainClient | None = None
+        self.doing = ""
 
     def live(self, life: int) -> None:
         with connect(*self.servers, timeout=PATIENCE_S) as mq:
             mq.create_topic(self.TOPIC, partitions=self.PARTITIONS, if_not_exists=True)
-        client = PlainClient(*self._ways(), wait_s=2 * PATIENCE_S)
+        client = self.client = PlainClient(*self._ways(), wait_s=2 * PATIENCE_S)
         try:
             self._take_turns(client)
         finally:
@@ -386,7 +388,9 @@ class Plain(Actor):
         acked = set[tuple[int, int]]()
         client.subscribe(self.TOPIC, GROUP)
         while not self.stopping.is_set():
+            self.doing = "publishes"
             place = client.publish(self.TOPIC, b"plain", key=self.random.randbytes(2))
+            self.doing = f"waits for the record at {place}"
             while place not in acked and not self.stopping.is_set():
                 record = client.next(PROBE_S)
                 if record is not None:
@@ -396,6 +400,14 @@ class Plain(Actor):
                         acked.add(came)
             self.rounds += 1
             time.sleep(PAUSE_S)
+
+    def explain(self) -> str:
+        """What it waits for, and what it and the leaders know of its subscription."""
+        known = vars(self.client) if self.client is not None else {}
+        shown = "_addresses", "_joined", "_groups", "_held", "_waiting", "_unanswered", "_terms", "_ended"
+        with connect(*self.servers, timeout=PATIENCE_S) as mq:
+            rows = mq.admin.stats([self.TOPIC]).groups
+        return f"{self.doing}; {[(name, known.get(name)) for name in shown]}; {rows}"
 
     def _ways(self) -> list[str]:
         """To the nodes: by their doors, where they encrypt."""
@@ -576,7 +588,8 @@ class Load:
             until(going, PATIENCE_S)
         except AssertionError:
             self.check()  # what went wrong is the reason, if anything did
-            raise AssertionError(f"something does not go on: {before} -> {counts()}") from None
+            stuck = f"something does not go on: {before} -> {counts()}"
+            raise AssertionError("; ".join([stuck, *(plain.explain() for plain in self.plains)])) from None
 
     def gaps_ms(self, since_s: float) -> list[int]:
         return [probe.gap_ms(since_s) for probe in self.probes]
