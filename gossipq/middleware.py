@@ -1,5 +1,5 @@
 """What runs around publishes and handlers. See `gossipq_client.middleware`."""
 
-from gossipq_client.middleware import MessageLog, Middleware
+from gossipq_client.middleware import Compression, MessageLog, Middleware, Outgoing
 
-__all__ = ["MessageLog", "Middleware"]
+__all__ = ["Compression", "MessageLog", "Middleware", "Outgoing"]

@@ -270,6 +270,7 @@ IMPORTERS = {
         "pyspark_gossipq.files",
     ),
     "zlib_ng": ("gossipq.wire.checksum",),
+    "typing_extensions": ("gossipq_client.session.views",),  # for type checkers alone: it is not installed
     "serfclient": ("gossipq_node.adapters.serf_membership",),
     "prometheus_client": (
         "gossipq_node.adapters.metrics",

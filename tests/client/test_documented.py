@@ -2,6 +2,7 @@
 options, their units, its errors.
 """
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from gossipq_client.values import (
 
 DOORS = (gossipq_client, aio, embedded, lake, testing)
 UNITS = re.compile(r"\bseconds\b|\bms\b|milliseconds|\"\d+\w\"|-10m|\b\d+ h\b")
+INTERNAL = {"Place", "Share"}  #: classes of public modules that no program needs
 SPAN_WORDS = ("Duration", "timedelta", "_ms")
 
 
@@ -64,6 +66,19 @@ CALLS = {name: found for name, found in MEMBERS.items() if inspect.isfunction(fo
 def test_every_public_name_has_a_docstring() -> None:
     assert len(CALLS) > 200
     assert [name for name, found in MEMBERS.items() if not (inspect.getdoc(found) or "").strip()] == []
+
+
+OFFERED = ("aio", "embedded", "lake", "metrics", "middleware", "testing", "traces")
+
+
+def test_programs_find_each_name_of_the_client_under_gossipq() -> None:
+    """The guide names gossipq.middleware.Compression, and only MessageLog was there."""
+    for name in OFFERED:
+        theirs = importlib.import_module(f"gossipq_client.{name}")
+        classes = [(each, found) for each, found in vars(theirs).items() if inspect.isclass(found)]
+        made = [each for each, found in classes if found.__module__ == theirs.__name__]
+        wanted = {*getattr(theirs, "__all__", made)} - INTERNAL
+        assert wanted <= {*importlib.import_module(f"gossipq.{name}").__all__}
 
 
 def test_durations_have_their_unit() -> None:

@@ -22,7 +22,7 @@ from gossipq_client.handlers.registry import Handler, Handlers, handler
 from gossipq_client.handlers.requests import CORRELATION, ROUTE, TO, Requests, answer
 from gossipq_client.session.consume_options import joining
 from gossipq_client.session.views import Record
-from gossipq_client.values import outcomes, payloads
+from gossipq_client.values import CheckedCodec, outcomes, payloads
 from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, Undecodable
 
 
@@ -322,7 +322,7 @@ class TestRequests:
         assert answer[0].value(answer[1]) == b"0"
 
     def test_who_asks_for_no_reply_gets_none(self, message: Record) -> None:
-        assert answer(message, b"x") is None
+        assert answer(message, b"x", CheckedCodec()) is None
 
 
 def deliver_replies(hand: Hand, requests: Requests, correlations: list[str]) -> None:

@@ -32,6 +32,7 @@ def test_nothing_said_is_nothing_sent() -> None:
         True,
         False,
         False,
+        None,
     )
     assert not of(group=None).creates, "who only reads makes nothing"
     assert not of(create=False).creates

@@ -31,8 +31,8 @@ def checked(tmp_path: Path, *command: str) -> str:
     return "" if ran.returncode == 0 else ran.stdout + ran.stderr
 
 
-def test_there_are_five_and_none_ignores_anything() -> None:
-    assert len(PROGRAMS) == 5
+def test_there_are_ten_and_none_ignores_anything() -> None:
+    assert len(PROGRAMS) == 10
     assert not [path.name for path in PROGRAMS if "ignore" in path.read_text() or "cast(" in path.read_text()]
 
 
@@ -53,6 +53,8 @@ def test_mypy_finds_misspelt_words(tmp_path: Path) -> None:
         'mq.fetch("orders", group="billing", mode="exklusive")',
         'mq.consume("orders", order="key")',
         'mq.create_topic("orders", expire="never")',
+        'next(iter(mq.consume("orders", int, group="billing"))).data.upper()',
+        'mq.consume("orders", int)',
     )
     (tmp_path / "misspelt.py").write_text("\n".join(lines))
     said = checked(tmp_path, "mypy", "misspelt.py")
@@ -61,6 +63,8 @@ def test_mypy_finds_misspelt_words(tmp_path: Path) -> None:
         4,
         5,
         6,
+        7,
+        8,
     ]
 
 

@@ -9,7 +9,7 @@ from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.session import ConsumeOptions, FetchOptions, Joining, Record, joining
-from gossipq_client.values import inputs, payloads
+from gossipq_client.values import CheckedCodec, Codec, inputs, payloads
 
 WORKERS_MAX = 1_000
 BATCH_MAX = 10_000
@@ -32,10 +32,20 @@ class Handler(NamedTuple):
     asked: Joining
     workers: int
     order: tuple[bool, ...]  #: for each argument: True means the value
+    value_type: Any  #: None: the function takes no value
+    data_type: Any  #: of `Message[Order]`; None: the data of a message is its value
     decode: payloads.Decode | None
     time_limit_s: float | None = None
     batch_size: int = 0
     batch_wait_s: float = 0.0
+
+    def decoded_by(self, codec: CheckedCodec) -> "Handler":
+        """Return this handler with the decoders of a codec. Raises BadRequest."""
+        names, value, data = self.asked.names, self.value_type, self.data_type
+        return self._replace(
+            decode=None if value is None else codec.decoder(value, names),
+            asked=self.asked._replace(decode=None if data is None else codec.decoder(data, names)),
+        )
 
     @property
     def is_async(self) -> bool:
@@ -60,6 +70,7 @@ def handler(
     time_limit_s: float | None = None,
     batch_size: int = 0,
     batch_wait_s: float = 0.0,
+    codec: CheckedCodec | None = None,
 ) -> Handler:
     """Reads the function's signature and options. Raises BadRequest."""
     inputs.whole(workers, "workers", 1, WORKERS_MAX)
@@ -79,9 +90,20 @@ def handler(
         raise BadRequest(
             f"{name} takes {len(values)} values and {len(kinds) - len(values)} messages", hint=hint
         )
-    decode = payloads.decoder(values[0]) if values else None
-    order = tuple(kind is not Record for kind in kinds)
-    return Handler(function, name, asked, workers, order, decode, time_limit_s, batch_size, batch_wait_s)
+    messages = [_data_type(each) for each, kind in zip(types, kinds, strict=True) if kind is Record]
+    return Handler(
+        function,
+        name,
+        asked,
+        workers,
+        tuple(kind is not Record for kind in kinds),
+        values[0] if values else None,
+        messages[0] if messages else None,
+        None,
+        time_limit_s,
+        batch_size,
+        batch_wait_s,
+    ).decoded_by(codec or CheckedCodec())
 
 
 def _type_of_item(annotation: Any, name: str) -> Any:
@@ -140,11 +162,15 @@ def _globals_of(function: Any) -> dict[str, Any]:
 
 def _kind(annotation: Any) -> Any:
     """Record for an argument that takes the message, else the type of the value."""
-    if annotation is inspect.Parameter.empty or (
-        isinstance(annotation, type) and issubclass(annotation, Record)
-    ):
+    found = get_origin(annotation) or annotation
+    if annotation is inspect.Parameter.empty or (isinstance(found, type) and issubclass(found, Record)):
         return Record
     return annotation
+
+
+def _data_type(annotation: Any) -> Any:
+    """Return Order for Message[Order], None for Message."""
+    return next(iter(get_args(annotation)), None)
 
 
 def _batch(
@@ -188,10 +214,13 @@ class Handlers:
         @billing.consumer("orders", group="billing")
         def bill(order: Order) -> None: ...
 
-    The application includes them in its client: `mq.include(billing)`.
+    The application includes them in its client: `mq.include(billing)`. Values are decoded by `codec`, if the
+    module names one, else by that of the client.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, codec: Codec | CheckedCodec | None = None) -> None:
+        """Raises BadRequest for a codec that cannot encode and decode."""
+        self._codec = codec if isinstance(codec, CheckedCodec) else CheckedCodec(codec)
         self._own: list[Handler] = []
         self._startup: list[Hook] = []
         self._shutdown: list[Hook] = []
@@ -220,9 +249,14 @@ class Handlers:
         self._shutdown.append(function)
         return function
 
-    def some(self) -> list[Handler]:
-        """Return all handlers. Raises BadRequest without one."""
-        found = [handler for part in self._parts() for handler in part._own]
+    def some(self, codec: CheckedCodec | None = None) -> list[Handler]:
+        """Return all handlers; those of modules without a codec decode by this one. Raises BadRequest."""
+        other = None if codec is None or codec.is_default else codec
+        found = [
+            each.decoded_by(other) if other is not None and part._codec.is_default else each
+            for part in self._parts()
+            for each in part._own
+        ]
         if not found:
             raise BadRequest(
                 "nothing to run", hint='register a handler: @mq.consumer("orders", group="billing")'
@@ -268,7 +302,7 @@ class Handlers:
         asked = joining(topics, group, **options)._replace(key_runs=True)
 
         def register(function: Function) -> Function:
-            self._own.append(handler(function, asked, workers, limit_s, size, wait_s))
+            self._own.append(handler(function, asked, workers, limit_s, size, wait_s, self._codec))
             return function
 
         return register

@@ -11,7 +11,7 @@ from gossipq.messages import CreateTopic
 from gossipq.types import Offset
 from gossipq.values import TopicOptions
 from gossipq_client.session import Consuming, Held, Joining, Record, Subscription, joining
-from gossipq_client.values import PublishOptions, Retry, inputs, payloads
+from gossipq_client.values import CheckedCodec, PublishOptions, Retry, inputs, payloads
 
 REPLIES = "_replies"  #: the topic of all replies; each client reads its own route there
 REPLIES_RETENTION_MS = 10 * limits.MINUTE_MS
@@ -57,14 +57,14 @@ def _reply(message: Record, value: bytes, outcome: str) -> Reply | None:
     return Reply(topic, value, route, said | ({OUTCOME: outcome} if outcome else {}))
 
 
-def answer(message: Record, result: Any) -> Reply | None:
-    """The reply with a handler's result; None is a result, too. Raises BadRequest if JSON
-    cannot express the result.
+def answer(message: Record[Any], result: Any, codec: CheckedCodec) -> Reply | None:
+    """The reply with a handler's result; None is a result, too. Raises BadRequest if the codec cannot
+    encode the result.
     """
     if result is None:
         return _reply(message, b"", NOTHING)
     reply = _reply(message, b"", "")
-    return reply and reply._replace(value=payloads.encoded(result))
+    return reply and reply._replace(value=codec.encoded(result, reply.topic))
 
 
 def failure(message: Record, error: BaseException) -> Reply | None:

@@ -9,7 +9,7 @@ from gossipq.errors import ConfigError
 from gossipq_client.io.contexts import addresses_of, credentials_for
 from gossipq_client.io.engine import REQUEST_SECONDS
 from gossipq_client.io.spool import BYTES_MAX, Spool
-from gossipq_client.values import Credentials, inputs
+from gossipq_client.values import CheckedCodec, Codec, Credentials, inputs
 
 SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX = 2**16, 2**46  #: size of a file that is mapped into memory
 
@@ -31,6 +31,7 @@ class ConnectOptions(TypedDict, total=False):
     insecure: send the token over the network without encryption, where others may read it
     act_for: the user for whom this client acts, as gateways do. The client then has the rights of that user
     only. It needs the permission act_for on `*`.
+    codec: encodes and decodes values that are neither bytes nor text (None = JSON): see `Codec`
     """
 
     name: str
@@ -41,6 +42,7 @@ class ConnectOptions(TypedDict, total=False):
     credentials: str | os.PathLike[str] | bytes | Credentials | None
     insecure: bool
     act_for: str
+    codec: Codec | None
 
 
 def _refuse_eventlet() -> None:
@@ -65,6 +67,7 @@ class Connecting(NamedTuple):
     timeout_s: float
     wait_s: float | None
     spool: Spool | None
+    codec: CheckedCodec
 
 
 def connecting(
@@ -78,6 +81,7 @@ def connecting(
     credentials: str | os.PathLike[str] | bytes | Credentials | None = None,
     insecure: bool = False,
     act_for: str = "",
+    codec: Codec | None = None,
 ) -> Connecting:
     """Checks the options. Raises BadRequest. Raises ConfigError for an unknown context, for a spool
     that another client has, and in a process that eventlet has patched.
@@ -85,7 +89,7 @@ def connecting(
     timeout_s = inputs.duration_ms(timeout, "timeout") / 1000
     wait_s = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
     named = tuple(addresses)
-    user = inputs.text_of(act_for, "act_for")
+    user, checked = inputs.text_of(act_for, "act_for"), CheckedCodec(codec)
 
     _refuse_eventlet()
 
@@ -97,4 +101,4 @@ def connecting(
     label = inputs.text_of(name, "name") or f"python-{os.getpid()}"
     spool_bytes = inputs.whole(spool_bytes_max, "spool_bytes_max", SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX)
     opened = None if spool is None else Spool(spool, spool_bytes)
-    return Connecting(where, label, timeout_s, wait_s, opened)
+    return Connecting(where, label, timeout_s, wait_s, opened, checked)

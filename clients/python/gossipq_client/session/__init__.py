@@ -37,7 +37,7 @@ from gossipq_client.session.receipts import (
 from gossipq_client.session.session import Session
 from gossipq_client.session.settlement import ACK_LINGER_MS
 from gossipq_client.session.stretch import Reading, Stretch, between, no_pyarrow
-from gossipq_client.session.views import FetchedBatch, Record
+from gossipq_client.session.views import Data, FetchedBatch, Record
 
 __all__ = [
     "ACK_LINGER_MS",
@@ -48,6 +48,7 @@ __all__ = [
     "ConsumeOptions",
     "Consuming",
     "Copied",
+    "Data",
     "FetchOptions",
     "FetchedBatch",
     "Flight",

@@ -1,7 +1,7 @@
 """Options of `consume`, `fetch` and `consumer`, checked before any message is sent."""
 
-from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from gossipq import limits
 from gossipq.errors import BadRequest
@@ -101,6 +101,7 @@ class Joining(NamedTuple):
     #: user code gets the records of a key one after the other, though several may be here
     key_runs: bool = False
     by_fetches: bool = False  #: it is served by fetches, which ask for as many records as they need
+    decode: Callable[[bytes], Any] | None = None  #: makes `data` of values; None: `data` is the value
 
     def one_range(self) -> tuple[str, inputs.Start]:
         """The one topic and the start of a range that is read in bulk. Raises BadRequest."""
@@ -135,7 +136,7 @@ class Joining(NamedTuple):
             ahead=self.ahead,
         )
         made.key_runs = self.key_runs and self.follows
-        made.by_fetches = self.by_fetches
+        made.by_fetches, made.decode = self.by_fetches, self.decode
         return made
 
 

@@ -9,8 +9,8 @@ and its share moves over.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import BadRequest, GossipqError
 from gossipq.types import Offset, PartitionKey, ShardId, partition_key
@@ -72,6 +72,7 @@ class Subscription:
         #: several records of a key may be here; user code gets one after the other
         self.key_runs = False
         self.by_fetches = False  #: its records come only by fetches
+        self.decode: Callable[[bytes], Any] | None = None  #: makes `data` of the values of its records
         self.has_handler = False  #: a handler takes its records, and the log reports their outcome
         self.looked_up = False  #: a look-up of its topics was answered once
         self.asked = False  #: its topics are being looked up, or were

@@ -3,21 +3,48 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from gossipq.errors import LeaseLost
 from gossipq.types import partition_of, topic_id_of
 from gossipq_client.session.held import Held, Piece
 from gossipq_client.values import Undecodable, inputs, own_options, payloads
 
+if TYPE_CHECKING:  # type checkers know these defaults of type variables; Python 3.11 does not
+    from typing_extensions import TypeVar
 
-class Record(Struct, eq=False):
+    Data = TypeVar("Data", default=bytes)
+else:
+    from typing import TypeVar
+
+    Data = TypeVar("Data")
+
+
+class _Decoded(Struct, kw_only=True, eq=False):
+    """Keeps the decoded value of a record. Its field comes behind all positional ones."""
+
+    _data: Any = UNSET
+
+
+class Record(_Decoded, Generic[Data], eq=False):
     """One delivered record: a view into its batch."""
 
     _held: Held
     offset: int
+
+    @property
+    def data(self) -> Data:
+        """The value as the type that `consume` or `read` named; without one, the bytes of `value`.
+
+        Raises Undecodable, which is a Reject, if the value is not of that type.
+        """
+        if self._data is UNSET:
+            decode = self._held.part.subscription.decode
+            self._data = self.value if decode is None else decode(self.value)
+        found: Data = self._data
+        return found
 
     @property
     def value(self) -> bytes:
@@ -156,7 +183,7 @@ class Record(Struct, eq=False):
             )
 
 
-Item = TypeVar("Item", bound=Record)
+Item = TypeVar("Item", bound=Record[Any])
 
 
 class FetchedBatch(Sequence[Item], Generic[Item]):

@@ -11,7 +11,7 @@ from gossipq.errors import missing_extra
 from gossipq.types import Now
 from gossipq_client.api import sync
 from gossipq_client.io import REQUEST_SECONDS
-from gossipq_client.values import inputs
+from gossipq_client.values import CheckedCodec, Codec, inputs
 
 SHARDS = 4
 
@@ -35,9 +35,9 @@ class MovableClock(SystemClock):
 class Client(sync.Client):
     """A client of a broker for tests."""
 
-    def __init__(self, broker: "Broker", name: str) -> None:
+    def __init__(self, broker: "Broker", name: str, codec: Codec | None) -> None:
         self.broker = broker
-        super().__init__([broker.endpoint], name, REQUEST_SECONDS)
+        super().__init__([broker.endpoint], name, REQUEST_SECONDS, codec=CheckedCodec(codec))
 
     def advance(self, duration: inputs.Duration) -> None:
         """As `Broker.advance` (seconds, or "1h"), once what this client has published and acked is stored."""
@@ -64,9 +64,9 @@ class Broker:
             raise
         self.endpoint = self._node.endpoint
 
-    def connect(self, name: str = "test") -> Client:
+    def connect(self, name: str = "test", codec: Codec | None = None) -> Client:
         """A client of this node, with the verbs of any other, and `advance`."""
-        return Client(self, name)
+        return Client(self, name, codec)
 
     def advance(self, duration: inputs.Duration) -> None:
         """Lets so much time (seconds, or "1h") pass at once; what falls due by it has

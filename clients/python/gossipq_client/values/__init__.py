@@ -3,6 +3,7 @@ policies, names of records. Pure.
 """
 
 from gossipq_client.values import inputs, outcomes, payloads, refs, results
+from gossipq_client.values.codecs import CheckedCodec, Codec
 from gossipq_client.values.credentials import (
     NO_CREDENTIALS,
     Credentials,
@@ -64,6 +65,8 @@ __all__ = [
     "WHILE_CONFIRMED",
     "Address",
     "Backoff",
+    "CheckedCodec",
+    "Codec",
     "Common",
     "Credentials",
     "GroupPolicy",

@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 from gossipq_client.api.aio.facade import Facade
 from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, connecting
-from gossipq_client.values import UNSET, inputs
+from gossipq_client.values import UNSET, CheckedCodec, inputs
 
 
 class Client(Facade):
@@ -15,9 +15,15 @@ class Client(Facade):
     `async with`. Use `connect` to make one; `await` it to connect at once."""
 
     def __init__(
-        self, addresses: list[str], name: str, timeout: float, wait: float | None = None, key: bytes = b""
+        self,
+        addresses: list[str],
+        name: str,
+        timeout: float,
+        wait: float | None = None,
+        key: bytes = b"",
+        codec: CheckedCodec | None = None,
     ) -> None:
-        super().__init__(addresses, name, timeout, key)
+        super().__init__(addresses, name, timeout, key, codec)
         self._patience = wait
 
     @property
@@ -59,7 +65,7 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
     """As the sync `connect`: it connects when it is used first, in `async with`, or when it is awaited. A
     spool is written to while it publishes."""
     asked = connecting(addresses, **options)
-    client = Client([], asked.name, asked.timeout_s, asked.wait_s)
+    client = Client([], asked.name, asked.timeout_s, asked.wait_s, codec=asked.codec)
     client._where = asked.where
     if asked.spool is not None:
         client._use_spool(asked.spool)

@@ -4,8 +4,8 @@ ahead, and the verbs for these.
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from types import TracebackType, UnionType
+from typing import Any, Generic, Self, Unpack, cast, overload
 
 from gossipq import limits
 from gossipq.errors import BadRequest, ClientClosed, LeaseLost, NotConfirmed
@@ -18,6 +18,7 @@ from gossipq_client.io import log
 from gossipq_client.session import (
     Awaited,
     ConsumeOptions,
+    Data,
     FetchedBatch,
     FetchOptions,
     Flight,
@@ -48,7 +49,7 @@ from gossipq_client.values import (
 LOOK_S = 0.5  #: time between two looks of a fetch at which nodes answer
 
 
-class Message(Record, eq=False):
+class Message(Record[Data], Generic[Data], eq=False):
     """One message that a consumer got. If the `async with msg:` block ends normally, the
     message is acked. Retry and Reject decide otherwise. Any other exception gives it back
     as failed, and propagates.
@@ -57,7 +58,9 @@ class Message(Record, eq=False):
     _client: "Consumers"
     _settled: bool = False
 
-    def replace(self, *, value: bytes | None = None, headers: inputs.Headers | None = None) -> "Message":
+    def replace(
+        self, *, value: bytes | None = None, headers: inputs.Headers | None = None
+    ) -> "Message[Data]":
         """Return this message with another value or other headers, for middleware: see `Middleware.receive`.
         To settle one of them settles both."""
         return ChangedMessage(
@@ -230,10 +233,10 @@ class Message(Record, eq=False):
             self._client._do(lambda: note_lost(self._held.part, [place]))
 
 
-class ChangedMessage(Message, eq=False):
+class ChangedMessage(Message[Data], Generic[Data], eq=False):
     """A message with another value or other headers, which middleware gave it."""
 
-    _of: Message | None = None
+    _of: Message[Any] | None = None
     _value: bytes = b""
     _header_bytes: bytes = b""
 
@@ -320,9 +323,9 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
             client._settle_later()
 
 
-class Subscription:
+class Subscription(Generic[Data]):
     """A consumer as an object: iterate over it for its messages, `stop` it from anywhere, leave its
-    `async with` block to end it.
+    `async with` block to end it. The `data` of its messages is of the type that `consume` named.
 
     At the end, messages that the user has not seen are given back; messages that the
     user has can still be acked.
@@ -333,10 +336,10 @@ class Subscription:
         self._messages = started(messages(client, state))
         self._turns = [True]  #: a token for the next message; taking it is the only atomic step
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message[Data]]:
         return self._messages
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[Data]:
         """The next message. If the wait is cancelled, for example by a time limit, no message is
         lost and this can be called again. Raises BadRequest while another task waits for it.
         """
@@ -347,7 +350,7 @@ class Subscription:
             raise BadRequest("somebody waits for the next message of this subscription", hint=hint) from None
         self._state.kept = True
         try:
-            message: Message = await self._messages.__anext__()
+            message: Message[Data] = await self._messages.__anext__()
             return message
         finally:
             if not self._state.kept:
@@ -390,6 +393,7 @@ class Fetcher:
     """
 
     _said: tuple[tuple[str, str], ...] = ()  #: the options that `Consumers.fetch` made it with
+    _kind: Any = None  #: the type that it names for `data`
     _is_replaced = False  #: a later fetch had other options
 
     def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
@@ -506,11 +510,9 @@ def _said(options: FetchOptions) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _in_group(topics: str | Iterable[str], group: str, options: ConsumeOptions) -> Joining:
-    """A consumer of a group. Raises BadRequest."""
-    if not group:
-        raise BadRequest("no group named", hint='name one: group="billing", or read() without a group')
-    return joining(topics, group, **options)
+def _named(as_type: Any, group: str | None) -> tuple[Any, str | None]:
+    """Tell a type from a group, which may stand in its place: `consume("orders", "billing")`."""
+    return (None, as_type) if isinstance(as_type, str) and group is None else (as_type, group)
 
 
 class Consumers(Producers):
@@ -520,7 +522,7 @@ class Consumers(Producers):
         super()._reset()
         self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
 
-    @shows(joining, FetchOptions, ConsumeOptions)
+    @overload
     def subscribe(
         self,
         topics: str | Iterable[str],
@@ -528,24 +530,72 @@ class Consumers(Producers):
         *,
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
-    ) -> Subscription:
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Data]: ...
+    @overload
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        as_type: UnionType,
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]: ...
+    # in the first form the group stands in the place of the type
+    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        as_type: Any = None,
+        group: Any = None,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]:
         """Messages of topics ("orders", ["a", "b"], "orders.*") as they come, shared among the consumers of
         the group. `read` reads them without a group.
 
         A new group begins at the first record, or at `start`. With stop_at_end the loop ends when all records
         that can be delivered now were delivered. It does not wait for records that are delayed or wait for
-        another attempt. A missing topic is made, unless create=False. Raises BadRequest.
+        another attempt. A missing topic is made, unless create=False. With a type, `msg.data` is the value as
+        that type: `subscribe("orders", Order, group="billing")`. Raises BadRequest, also for a type that
+        values cannot be decoded to.
         """
-        return self._subscribed(_in_group(topics, group, options), stop_at_end)
+        return self._subscribed(self._in_group(topics, as_type, group, options), stop_at_end)
 
-    def _subscribed(self, asked: Joining, stop_at_end: bool) -> Subscription:
+    def _in_group(
+        self, topics: str | Iterable[str], as_type: Any, group: Any, options: ConsumeOptions
+    ) -> Joining:
+        """A consumer of a group. Raises BadRequest."""
+        kind, name = _named(as_type, group)
+        if not name:
+            raise BadRequest("no group named", hint='name one: group="billing", or read() without a group')
+        return self._decoding(joining(topics, name, **options), kind)
+
+    def _decoding(self, asked: Joining, kind: Any) -> Joining:
+        """Let a consumer decode values to a type; None: it does not. Raises BadRequest."""
+        if kind is None:
+            return asked
+        return asked._replace(decode=self._codec.decoder(kind, asked.names))
+
+    def _subscribed(self, asked: Joining, stop_at_end: bool) -> Subscription[Any]:
         state = self._engine.made_subscription(asked, stop_at_end)
-        subscription = Subscription(self, state)
+        subscription: Subscription[Any] = Subscription(self, state)
         self._do(lambda: self._engine.session.subscribe(state))
         self._exchange()
         return subscription
 
-    @shows(joining, FetchOptions, ConsumeOptions)
+    @overload
     def consume(
         self,
         topics: str | Iterable[str],
@@ -553,13 +603,45 @@ class Consumers(Producers):
         *,
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
-    ) -> AsyncIterator[Message]:
+    ) -> Subscription: ...
+    @overload
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Data]: ...
+    @overload
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        as_type: UnionType,
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]: ...
+    # in the first form the group stands in the place of the type
+    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        as_type: Any = None,
+        group: Any = None,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]:
         """The messages of `subscribe`, with the same options, for a loop that never has to be
         stopped from outside. Leaving the loop ends the subscription.
         """
-        return self._subscribed(_in_group(topics, group, options)._replace(key_runs=True), stop_at_end)
+        asked = self._in_group(topics, as_type, group, options)
+        return self._subscribed(asked._replace(key_runs=True), stop_at_end)
 
-    @shows(joining, FetchOptions)
+    @overload
     async def fetch(
         self,
         topics: str | Iterable[str],
@@ -570,7 +652,34 @@ class Consumers(Producers):
         min: int | None = None,
         linger: inputs.Duration | None = None,
         **options: Unpack[FetchOptions],
-    ) -> FetchedBatch[Message]:
+    ) -> FetchedBatch[Message]: ...
+    @overload
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        group: str | None = None,
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Message[Data]]: ...
+    # in the first form the group stands in the place of the type
+    @shows(joining, FetchOptions)  # type: ignore[misc]
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        as_type: Any = None,
+        group: Any = None,
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Message[Any]]:
         """At most `n` messages. Returns as soon as there is one, or empty after `wait`; with wait=0
         nodes get half a second to answer. Ack with `ack(batch)`.
 
@@ -579,20 +688,22 @@ class Consumers(Producers):
         (default with `min`: wait).
 
         Fetches with the same options share one subscription, which takes records ahead for the next fetch. A
-        fetch with other options ends it, gives back what it took ahead, and subscribes with these. Raises
-        BadRequest, and Unreachable if no node that could have records has answered within the client's
-        timeout.
+        fetch with other options, or another type, ends it, gives back what it took ahead, and subscribes with
+        these. With a type, `msg.data` is the value as that type. Raises BadRequest, and Unreachable if no
+        node that could have records has answered within the client's timeout.
         """
+        kind, group = _named(as_type, group)
         count = credit_of(n, options.get("mode"), "n")
         wait_s, more = inputs.seconds(wait), more_of(count, min, linger)
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher, said = self._usable_fetcher(name, group), _said(options) if options else ()
-        if fetcher is None or fetcher._said != said:
+        if fetcher is None or fetcher._said != said or fetcher._kind != kind:
             asked = joining(name, group, credit=count, **options)._replace(by_fetches=True)
+            asked = self._decoding(asked, kind)
             if fetcher is not None:
                 self._replace(name, group, fetcher)
             made = Fetcher(self, self._engine.made_subscription(asked, False))
-            made._said = said
+            made._said, made._kind = said, kind
             fetcher = self._fetchers.setdefault((name, group), made)
         try:
             return await fetcher._fetch(count, wait_s, more)
@@ -632,7 +743,7 @@ class Consumers(Producers):
         asked = joining(topics, group, **options)._replace(by_fetches=True)
         return Fetcher(self, self._engine.made_subscription(asked, False))
 
-    def ack_soon(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
+    def ack_soon(self, done: FetchedBatch[Message[Any]] | Message[Any] | Iterable[Message[Any]]) -> None:
         """Ack one message, several, or all of a fetched batch without waiting; a batch has no cost per
         message. Acks are sent within milliseconds; `flush` waits until they are stored. Raises LeaseLost for
         a message that another consumer is known to have, and BadRequest for one that another client got.
@@ -649,7 +760,7 @@ class Consumers(Producers):
 
     async def ack(
         self,
-        done: FetchedBatch[Message] | Message | Iterable[Message],
+        done: FetchedBatch[Message[Any]] | Message[Any] | Iterable[Message[Any]],
         *,
         timeout: inputs.Timeout = UNSET,
     ) -> None:
@@ -684,7 +795,7 @@ class Consumers(Producers):
         for message in messages:
             message._require_lease()
 
-    def _require_own(self, done: FetchedBatch[Message] | Message, is_own: bool) -> None:
+    def _require_own(self, done: FetchedBatch[Message[Any]] | Message[Any], is_own: bool) -> None:
         """Raises BadRequest for another client's message: in this client's session the same
         numbers name other records.
         """
@@ -692,20 +803,20 @@ class Consumers(Producers):
             hint = "ack it with the client that it came from, or each message by itself: msg.ack()"
             raise BadRequest(f"{done!r} was given to another client", hint=hint)
 
-    def _message(self, held: Held, offset: int) -> Message:
+    def _message(self, held: Held, offset: int) -> Message[Any]:
         return Message(held, offset, self)
 
-    def _changed_message(self, held: Held, offset: int) -> Message:
+    def _changed_message(self, held: Held, offset: int) -> Message[Any]:
         """A message as middleware changes it. Raises its errors."""
         return self._received(Message(held, offset, self))
 
-    def _received(self, message: Message) -> Message:
+    def _received(self, message: Message[Any]) -> Message[Any]:
         """A message as middleware changes it. Raises its errors."""
         for ware in self._layers.receiving:
             message = ware.receive(message)
         return message
 
-    def _refuse(self, message: Message, error: Exception) -> None:
+    def _refuse(self, message: Message[Any], error: Exception) -> None:
         """Settle a message that middleware could not take in."""
         log.warning("%r is refused by middleware, %s: %s", message, type(error).__name__, error)
         message.settle(outcomes.of(error))

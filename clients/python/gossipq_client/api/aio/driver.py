@@ -376,7 +376,7 @@ class Driver:
         if not self._do(lambda: self._engine.when_done(flights, later)):
             later()
 
-    def _ack_one(self, record: Record) -> None:
+    def _ack_one(self, record: Record[Any]) -> None:
         """Notes an ack, to be sent within milliseconds. Raises ClientClosed."""
         noted = self._engine.noted
         if not noted:

@@ -44,6 +44,7 @@ from gossipq_client.session import (
 from gossipq_client.values import (
     PLAIN,
     UNSET,
+    CheckedCodec,
     Common,
     ListOptions,
     Many,
@@ -62,8 +63,16 @@ class Producers(Connection):
 
     _spool: Spool | None = None
 
-    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
+    def __init__(
+        self,
+        addresses: list[str],
+        name: str,
+        timeout: float,
+        key: bytes = b"",
+        codec: CheckedCodec | None = None,
+    ) -> None:
         super().__init__(addresses, name, timeout, key)
+        self._codec = CheckedCodec() if codec is None else codec
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
         self._layers = Layers([make() for make in makers])
         #: nothing has a look at records before they are sent: no middleware, no schema, no spool
@@ -122,7 +131,7 @@ class Producers(Connection):
 
     def _raw(self, topic: str, value: Any) -> bytes:
         """A value as bytes, and one that fits. Raises BadRequest."""
-        raw = inputs.value_bytes(value)
+        raw = self._codec.encoded(value, topic)
         if self._checking and (schema := self._checking.get(topic)) is not None:
             schema.check(raw)
         return raw
@@ -139,8 +148,9 @@ class Producers(Connection):
         """Publish one record and wait until it is stored.
 
         Bytes and text are sent as they are. Everything else that JSON can express (a dict, a list, a
-        dataclass, a msgspec.Struct) is sent as JSON, and a handler gets it as the type that it names. Records
-        that several callers publish at the same time share a batch.
+        dataclass, a msgspec.Struct, a model of pydantic) is sent as JSON, or as the codec of `connect`
+        encodes it. A consumer gets it as the type that it names. Records that several callers publish at the
+        same time share a batch.
 
         `timeout`: how long it waits for the confirm; without it the client's timeout, None: for ever. Raises
         NotConfirmed when that is over (the record may be stored) and Refused if it is certainly not stored.
@@ -151,7 +161,7 @@ class Producers(Connection):
         seconds = self._seconds(timeout)
         if self._direct:
             fits = type(value) is bytes and len(value) <= VALUE_BYTES_MAX
-            raw = value if fits else inputs.value_bytes(value)
+            raw = value if fits else self._codec.encoded(value, topic)
             checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
             added = self._append_now(topic, raw, checked)
             if added is not None:
@@ -397,7 +407,7 @@ class Producers(Connection):
         """Values as bytes, and their options as middleware changes them. Raises BadRequest."""
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
-        raws = inputs.values_of(values)
+        raws = self._codec.encoded_list(values, topic)
         if self._layers.all:
             options = self._changed(topic, options, len(raws))
         return raws, options

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self
 
 from gossipq.errors import BadRequest
 from gossipq_client import columns
@@ -11,12 +11,13 @@ from gossipq_client.api.aio.operator import Operator
 from gossipq_client.api.aio.reader import read_batches
 from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.operations import Progress, Search
-from gossipq_client.session import Joining, Record, Stretch
+from gossipq_client.session import Data, Joining, Record, Stretch
 from gossipq_client.values import inputs
 
 
-class Records:
-    """Records of topics, as `mq.read("orders")`. Nothing is acked, and no group is changed.
+class Records(Generic[Data]):
+    """Records of topics, as `mq.read("orders")`. Nothing is acked, and no group is changed. The `data` of its
+    records is of the type that `read` named.
 
     Iterate over it for its records, or call `batches`, `to_arrow` or `where`. The iteration ends with the
     last record that exists when it begins, unless it follows the topics.
@@ -37,19 +38,19 @@ class Records:
         self._client, self._schemas, self._asked = client, schemas, asked
         self._end, self._follows = end, follow
         self._operator = Operator(client)
-        self._loop: Subscription | None = client._subscribed(asked, False) if follow else None
+        self._loop: Subscription[Any] | None = client._subscribed(asked, False) if follow else None
 
-    def _iterated(self) -> Subscription:
+    def _iterated(self) -> Subscription[Any]:
         if self._loop is None:
             self._loop = self._client._subscribed(self._asked, True)
         return self._loop
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[Record[Data]]:
         if self._end is not None:
             return self.where()
         return self._iterated().__aiter__()
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[Data]:
         """Return the next record. A cancelled wait loses none."""
         if self._end is not None:
             raise BadRequest("end= is for a loop", hint="iterate over it")
@@ -86,7 +87,7 @@ class Records:
         headers: inputs.Headers | None = None,
         limit: int | None = None,
         progress: Progress | None = None,
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncIterator[Record[Data]]:
         """Yield the records with this key, with this text in their value, and with these headers; at most
         `limit`. `progress(looked, total)` is called now and then. Raises NotFound, and BadRequest."""
         self._require_end("where")
@@ -105,7 +106,7 @@ class Records:
         )
         return self._found(search)
 
-    async def _found(self, search: Search) -> AsyncIterator[Record]:
+    async def _found(self, search: Search) -> AsyncIterator[Record[Data]]:
         for name in self._asked.names:
             await self._operator.run(self._operator.asking.cover(name, search))
         if search.over:

@@ -36,7 +36,7 @@ class Run:
     def __init__(self, client: "Consumers", handlers: Handlers, limits: Limits) -> None:
         """Raises BadRequest without a handler."""
         self._client, self._hooks, self._limits = client, handlers, limits
-        self._handlers = handlers.some()
+        self._handlers = handlers.some(client._codec)
         self._end_reason: RunEnd = "stopped"
         self._left = limits.max_records  #: records that workers may still take
         self._through = 0  #: records whose handlers have ended
@@ -115,7 +115,7 @@ class Run:
             else:
                 result = whole(await self._limited(crew, message, handler.arguments(message)))
             around.end(result)
-            if (reply := answer(message, result)) is not None:
+            if (reply := answer(message, result, client._codec)) is not None:
                 await client.publish(reply.topic, reply.value, **reply.options)
             message.ack_soon(result)
         except BaseException as error:
@@ -190,7 +190,7 @@ class Run:
             if error is not None and not message._settled:
                 raise error
             around.end(None)
-            if (reply := answer(message, None)) is not None:
+            if (reply := answer(message, None, self._client._codec)) is not None:
                 await self._client.publish(reply.topic, reply.value, **reply.options)
             message.ack_soon()
         except BaseException as failed:

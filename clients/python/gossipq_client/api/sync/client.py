@@ -11,7 +11,7 @@ from gossipq_client.api.sync.facade import Facade
 from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, Engine, connecting
 from gossipq_client.session import Flight, PendingReceipt, PendingRecord
-from gossipq_client.values import UNSET, PublishOptions, inputs
+from gossipq_client.values import UNSET, CheckedCodec, PublishOptions, inputs
 
 
 class Client(Facade):
@@ -20,8 +20,15 @@ class Client(Facade):
 
     _steps: Engine  #: `_engine` once it is made: for `post`, where the look-up of a descriptor counts
 
-    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
-        super().__init__(addresses, name, timeout, key)
+    def __init__(
+        self,
+        addresses: list[str],
+        name: str,
+        timeout: float,
+        key: bytes = b"",
+        codec: CheckedCodec | None = None,
+    ) -> None:
+        super().__init__(addresses, name, timeout, key, codec)
         self._plain: dict[str, Flight] = {}
 
     def _made(self, engine: Engine) -> None:
@@ -97,7 +104,7 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
     A closed cluster asks who this is: see `credentials` and `insecure`.
     """
     asked = connecting(addresses, **options)
-    client = Client([], asked.name, asked.timeout_s)
+    client = Client([], asked.name, asked.timeout_s, codec=asked.codec)
     client._where = asked.where
     if asked.spool is not None:
         client._use_spool(asked.spool)

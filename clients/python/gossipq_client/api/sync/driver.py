@@ -184,7 +184,7 @@ class Driver:
         if not self._do(lambda: self._engine.when_done(flights, call)):
             call()
 
-    def _ack_one(self, record: Record) -> None:
+    def _ack_one(self, record: Record[Any]) -> None:
         """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
         again. Raises ClientClosed."""
         self._engine.noted.append(record)

@@ -3,7 +3,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, Unpack
+from types import UnionType
+from typing import Any, Unpack, overload
 
 from gossipq.errors import BadRequest
 from gossipq.messages import CreateTopic, Topics
@@ -23,8 +24,9 @@ from gossipq_client.api.sync.schemas import Schemas
 from gossipq_client.handlers import Function, Handlers, Limits, RunEnd, shows, until_signal
 from gossipq_client.io import REQUEST_SECONDS
 from gossipq_client.operations import Job, ScheduleOptions, schedule_of
-from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, Receipt, joining, reading
+from gossipq_client.session import ConsumeOptions, Data, FetchOptions, ReadOptions, Receipt, joining, reading
 from gossipq_client.values import (
+    CheckedCodec,
     Common,
     PublishOptions,
     TopicPolicy,
@@ -39,9 +41,16 @@ from gossipq_client.values import (
 class Facade(Consumers):
     """The client as applications see it."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
-        super().__init__(addresses, name, timeout, key)
-        self.handlers = Handlers()
+    def __init__(
+        self,
+        addresses: list[str],
+        name: str,
+        timeout: float,
+        key: bytes = b"",
+        codec: CheckedCodec | None = None,
+    ) -> None:
+        super().__init__(addresses, name, timeout, key, codec)
+        self.handlers = Handlers(self._codec)
         self._runner: Runner | None = None
 
     def _in_child(self) -> None:
@@ -305,16 +314,50 @@ class Facade(Consumers):
 
     # --- reading without a group
 
-    @shows(reading, ReadOptions)
+    @overload
     def read(
         self,
         topics: str | Iterable[str],
+        as_type: None = None,
         *,
         start: inputs.Start | inputs.Starts | None = None,
         end: inputs.Start | None = None,
         follow: bool = False,
         **options: Unpack[ReadOptions],
-    ) -> Records:
+    ) -> Records: ...
+    @overload
+    def read(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        *,
+        start: inputs.Start | inputs.Starts | None = None,
+        end: inputs.Start | None = None,
+        follow: bool = False,
+        **options: Unpack[ReadOptions],
+    ) -> Records[Data]: ...
+    @overload
+    def read(
+        self,
+        topics: str | Iterable[str],
+        as_type: UnionType,
+        *,
+        start: inputs.Start | inputs.Starts | None = None,
+        end: inputs.Start | None = None,
+        follow: bool = False,
+        **options: Unpack[ReadOptions],
+    ) -> Records[Any]: ...
+    @shows(reading, ReadOptions)
+    def read(
+        self,
+        topics: str | Iterable[str],
+        as_type: Any = None,
+        *,
+        start: inputs.Start | inputs.Starts | None = None,
+        end: inputs.Start | None = None,
+        follow: bool = False,
+        **options: Unpack[ReadOptions],
+    ) -> Records[Any]:
         """Read records without a group, from `start` to `end` (offsets, aware datetimes, "-10m"); nothing is
         acked. Iterate over it, or call `batches()`, `to_arrow()` or `where()`.
 
@@ -324,8 +367,10 @@ class Facade(Consumers):
         end: by itself the last record that exists when reading begins
         follow: do not end, and wait for further records
 
-        Raises BadRequest; the first record raises NotFound for a missing topic.
+        With a type, `data` of a record is its value as that type: `read("orders", Order)`. Raises BadRequest;
+        the first record raises NotFound for a missing topic.
         """
         if start is None:
             start = "new" if follow else "first"
-        return Records(self, self._schemas, reading(topics, start=start, **options), end, follow=follow)
+        asked = self._decoding(reading(topics, start=start, **options), as_type)
+        return Records(self, self._schemas, asked, end, follow=follow)

@@ -37,7 +37,7 @@ class Run:
     def __init__(self, client: "Consumers", handlers: Handlers, limits: Limits) -> None:
         """Raises BadRequest without a handler."""
         self._client, self._hooks, self._limits = client, handlers, limits
-        self._handlers = handlers.some()
+        self._handlers = handlers.some(client._codec)
         self._end_reason: RunEnd = "stopped"
         self._left = limits.max_records  #: records that workers may still take
         self._through = 0  #: records whose handlers have ended
@@ -116,7 +116,7 @@ class Run:
             else:
                 result = whole(self._limited(crew, message, handler.arguments(message)))
             around.end(result)
-            if (reply := answer(message, result)) is not None:
+            if (reply := answer(message, result, client._codec)) is not None:
                 client.publish(reply.topic, reply.value, **reply.options)
             message.ack_soon(result)
         except BaseException as error:
@@ -189,7 +189,7 @@ class Run:
             if error is not None and not message._settled:
                 raise error
             around.end(None)
-            if (reply := answer(message, None)) is not None:
+            if (reply := answer(message, None, self._client._codec)) is not None:
                 self._client.publish(reply.topic, reply.value, **reply.options)
             message.ack_soon()
         except BaseException as failed:
