@@ -66,7 +66,7 @@ def _unreadable(header: Header) -> ProtocolError:
         return ProtocolError(f"term {header.term}; at most {limits.NUMBER_MAX}")
     return WrongVersion(
         f"protocol version {header.version}; this side speaks {VERSION}",
-        hint="version 1 is that of gossipq 0.1: take client and node of one release",
+        hint="take client and node of one release",
     )
 
 

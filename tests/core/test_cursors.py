@@ -6,7 +6,6 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq.core.ledger import records
-from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage.tables import MemoryTable
 from gossipq.messages import Ack
 from gossipq.types import PartitionKey
@@ -73,22 +72,3 @@ def test_leases_are_rows_of_their_own(worker: FakeWorker, orders: PartitionKey) 
     worker.ask(1, ADA, Ack(1, [(orders, 0, 5_000)]))
     worker.settle()
     assert (rows(worker, b"h"), rows(worker, b"p")) == (0, 0)
-
-
-def test_the_cursor_row_of_an_older_store_becomes_rows(worker: FakeWorker, orders: PartitionKey) -> None:
-    (cursor,) = worker.shards[1].ledger.cursors[orders].values()
-    old = CursorState(cursor.state.group_id, orders, 0, 10, [(20, 30), (40, 50)])
-    old.holds, old.acked = [(10, 20, Hold(b"s", 1, 1)), (60, 70, Hold(b"t", 1, 2))], 30
-    row_key = records.key(b"C", orders, old.group_id)
-    for table in (worker.tables, worker.disk):
-        table[1].state.put(row_key, records.encode(old))
-    worker.restart()
-    (cursor,) = worker.shards[1].ledger.cursors[orders].values()
-    assert (list(cursor.passed), len(cursor.holds)) == ([(20, 30), (40, 50)], 2)
-    worker.subscribe(ADA, orders, records=10_000)
-    worker.ask(1, ADA, Ack(1, [(orders, 10, 20)]))
-    assert (cursor.state.cursor, list(cursor.passed)) == (30, [(40, 50)])
-    worker.restart()
-    (cursor,) = worker.shards[1].ledger.cursors[orders].values()
-    assert (cursor.state.cursor, list(cursor.passed), cursor.state.passed) == (30, [(40, 50)], [])
-    assert cursor.unaccounted() == 0

@@ -28,10 +28,6 @@ class Cursor:
         self._table, self.state = table, state
         self.passed = StoredIntervals()
         self.holds: StoredRangeMap[Hold] = StoredRangeMap()
-        for first, end in state.passed:
-            self.passed.add(first, end)
-        for first, end, hold in state.holds:
-            self.holds.set(first, end, hold)
         self.exceptions = Exceptions(table, state.partition, state.group_id)
         self.dead = dead_rows(table, state.partition, state.group_id)
         self.acks = AckRows(table, state.partition, state.group_id)
@@ -46,8 +42,6 @@ class Cursor:
         records.
         """
         state, put, delete = self.state, self._table.put, self._table.delete
-        if state.passed or state.holds:  # fields of a store of version 0.1
-            state.passed, state.holds = [], []
         name = records.key(b"", state.partition, state.group_id)
         put(b"C" + name, records.encode(state))
         for first, end in self.passed.changes():

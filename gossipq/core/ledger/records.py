@@ -285,7 +285,7 @@ class CursorState(msgspec.Struct, array_like=True):
     has a row of its own (retrying, parked, dead). Rows "h" can be anywhere.
 
     At any moment: cursor - start + passed = acked + removed + voided + dropped + retrying + parked
-    + dead. `passed` and `holds` are those rows in a store of version 0.1.
+    + dead. The fields `passed` and `holds` are not used: both lists are always empty.
     """
 
     group_id: int
