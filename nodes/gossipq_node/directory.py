@@ -16,7 +16,7 @@ from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
 from gossipq_node.files import SavedRoster, make_directory, read_roster, replace_file, sync_directory
 
-FORMAT = 3  #: 1 is that of gossipq 0.1; in 2, each failed record had a row of its own
+FORMAT = 3  #: no release wrote 1 or 2
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
 STORES = "stores"
@@ -119,12 +119,12 @@ def read_manifest(path: Path) -> DirectoryManifest | None:
         raise StoreError(f"{path / MANIFEST} is damaged: {error}", "restore it from a copy") from None
 
 
-def check_made_by(path: Path, manifest: DirectoryManifest, older: bool = False) -> None:
-    """Raise StoreError for another engine, and for an older format unless `older`."""
-    if manifest.format < FORMAT and not older:
+def check_made_by(path: Path, manifest: DirectoryManifest) -> None:
+    """Raise StoreError for another engine, and for an older format."""
+    if manifest.format < FORMAT:
         raise StoreError(
             f"{path} was made by an older gossipq (format {manifest.format}; this one uses {FORMAT})",
-            f"convert it: gossipq store dump --data {path} old.gq; gossipq store load old.gq --data NEW",
+            "start the gossipq that made it",
         )
     if manifest.engine != ENGINE_NAME:
         raise StoreError(
@@ -268,13 +268,13 @@ class DataDirectory:
         """
         return read_manifest(self.path)
 
-    def check(self, manifest: DirectoryManifest, older: bool = False, copied: bool = False) -> None:
+    def check(self, manifest: DirectoryManifest, copied: bool = False) -> None:
         """Raise StoreError if the stores cannot be used.
 
-        They are of another engine, of an older format (unless `older`), or `copied` from another
-        directory (unless `copied`).
+        They are of another engine, of an older format, or copied from another directory (unless
+        `copied`).
         """
-        check_made_by(self.path, manifest, older)
+        check_made_by(self.path, manifest)
         if not copied:
             check_original(self.path, manifest, self.lock.inode)
 

@@ -48,22 +48,13 @@ def outlook(path: str | os.PathLike[str]) -> list[ShardOutlook]:
     """Return the state of each shard in this directory. Raises StoreError,
     also while a node uses it.
     """
-    with opened(path) as (directory, manifest):
-        _check(directory, manifest)
-        return surveyed(directory, manifest, manifest)
-
-
-def surveyed(
-    directory: DataDirectory, manifest: DirectoryManifest, was: DirectoryManifest
-) -> list[ShardOutlook]:
-    """Return the state of each shard in the stores of `manifest`. Raises StoreError.
-
-    `was` is the manifest of this copy before it became alone.
-    """
     rows = []
-    for worker in range(manifest.workers):
-        with open_store(directory.store(manifest, worker), manifest.shards) as store:
-            rows += [_outlook(shard, store.tables(shard), was) for shard in _shards(worker, manifest)]
+    with opened(path) as (directory, manifest):
+        check_full(directory, manifest)
+        for worker in range(manifest.workers):
+            with open_store(directory.store(manifest, worker), manifest.shards) as store:
+                shards = _shards(worker, manifest)
+                rows += [outlook_of(shard, store.tables(shard), manifest) for shard in shards]
     return sorted(rows, key=lambda row: row.shard)
 
 
@@ -75,7 +66,7 @@ def recover(path: str | os.PathLike[str]) -> DirectoryManifest:
     the directory leads, and recover can be run again. Raises StoreError.
     """
     with opened(path) as (directory, manifest):
-        _check(directory, manifest)
+        check_full(directory, manifest)
         with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
             _check_register(store.tables(META_SHARD))
         former = [*manifest.former, manifest.cluster_uuid]
@@ -118,7 +109,8 @@ def known_access(directory: DataDirectory, manifest: DirectoryManifest) -> Acces
     return msgspec.msgpack.decode(row, type=AccessTable) if row is not None else AccessTable()
 
 
-def _check(directory: DataDirectory, manifest: DirectoryManifest) -> None:
+def check_full(directory: DataDirectory, manifest: DirectoryManifest) -> None:
+    """Raise StoreError for the directory of a witness."""
     if manifest.witness:
         raise StoreError(
             f"{directory.path} is that of a witness: it has no records", "use the directory of a full node"
@@ -129,7 +121,8 @@ def _shards(worker: int, manifest: DirectoryManifest) -> range:
     return range(worker, manifest.shards, manifest.workers)
 
 
-def _meta(tables: Tables) -> Meta | None:
+def meta_of(tables: Tables) -> Meta | None:
+    """Return the index that a copy has applied and facts about its log. None: it had none."""
     row = tables.state.get(records.META)
     return _decode_meta(row) if row is not None else None
 
@@ -137,13 +130,14 @@ def _meta(tables: Tables) -> Meta | None:
 def _loaded(tables: Tables) -> tuple[Meta, LogState] | None:
     """Return None if the rows are damaged."""
     try:
-        meta = _meta(tables) or Meta()
+        meta = meta_of(tables) or Meta()
         return meta, LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
     except (CorruptLog, msgspec.DecodeError):
         return None
 
 
-def _outlook(shard: ShardId, tables: Tables, manifest: DirectoryManifest) -> ShardOutlook:
+def outlook_of(shard: ShardId, tables: Tables, manifest: DirectoryManifest) -> ShardOutlook:
+    """Return the state of a shard in the directory with this manifest."""
     loaded = _loaded(tables)
     if loaded is None:
         return ShardOutlook(shard, DAMAGED, 0, 0, 0)
@@ -175,7 +169,7 @@ def _stand_alone(shard: ShardId, tables: Tables, me: str) -> None:
         _check_register(tables)
     if tables.state.get(records.INSTALLING) is not None or _loaded(tables) is None:
         return
-    meta = _meta(tables)
+    meta = meta_of(tables)
     if meta is not None:
         tables.state.put(
             records.META, records.encode(msgspec.structs.replace(meta, voters=[], witnesses=[], learners=[]))

@@ -63,11 +63,11 @@ class Verified(msgspec.Struct, frozen=True):
 
 @contextmanager
 def opened(
-    path: str | os.PathLike[str], adopting: bool = False, older: bool = False, copied: bool = False
+    path: str | os.PathLike[str], adopting: bool = False, copied: bool = False
 ) -> Iterator[tuple[DataDirectory, DirectoryManifest]]:
     """Open and lock the directory of a founded node. Raises StoreError.
 
-    `older` also admits formats of an older gossipq, `copied` also a copied directory.
+    `copied` also admits a copied directory.
     """
     if not Path(path).is_dir():
         raise StoreError(f"{path} is not a directory", "give the node's data directory with --data")
@@ -79,7 +79,7 @@ def opened(
                 f"{path} is empty: no node has run there", "give the node's data directory with --data"
             )
         if not adopting:
-            directory.check(manifest, older, copied)
+            directory.check(manifest, copied)
         yield directory, manifest
     finally:
         directory.close()

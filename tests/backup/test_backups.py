@@ -286,6 +286,16 @@ def test_it_keeps_its_pace():
     assert len(slept) <= 10
 
 
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_directory_without_a_name_is_refused(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with (
+        folder_at(str(tmp_path), writes=False) as folder,
+        pytest.raises(StoreError, match="cannot be made"),
+    ):
+        Restore(folder, path, 1)
+
+
 def test_two_restores_into_one_directory_do_not_meet(life, back_up, tmp_path, monkeypatch):
     """The second one once cleared the first one's files, because it was
     to restore something else.

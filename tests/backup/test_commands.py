@@ -83,6 +83,20 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
         code, _, errors = ran(*words)
         assert code != 0
         assert said in errors, errors
+    node.kill()
+    code, out, errors = ran("-o", "json", "backup", "--out", place, "--data", node.data)
+    assert (code, json.loads(out)["point"]) == (0, 3), errors
+    assert json.loads(out)["bytes_new"] < 400_000, "batches that the running node sent are not read again"
+    code, _, errors = ran("store", "restore", place, "--data", tmp_path / "stopped")
+    assert code == 0, errors
+    code, _, errors = ran("backup", "--out", tmp_path / "again", "--data", tmp_path / "stopped")
+    assert code == 0, errors
+    of_stopped = RunningNode(tmp_path / "stopped").start()
+    try:
+        with connect(of_stopped.endpoint) as mq:
+            assert picture(mq) == before
+    finally:
+        of_stopped.stop()
 
 
 @pytest.mark.slow

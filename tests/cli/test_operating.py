@@ -36,6 +36,7 @@ from gossipq.values import (
     User,
     WorkerStats,
 )
+from gossipq_cli.failures import Failure
 from gossipq_client.io.contexts import read_credentials
 from ports import settled_port
 
@@ -328,16 +329,10 @@ def test_client_kick_of_an_unset_variable_ends_nobody(gossipq: Callable[..., Any
             "`gossipq context save NAME -s URL` makes one",
         ),
         (
-            ("store", "dump", "x", "--data", "nowhere"),
+            ("backup", "--out", "x", "--data", "nowhere"),
             1,
             "nowhere is not a directory",
             "give the node's data directory",
-        ),
-        (
-            ("store", "load", "nowhere.gq"),
-            2,
-            "Invalid value for 'FILE|-': File 'nowhere.gq' does not exist",
-            "`gossipq store load",
         ),
         (
             ("store", "compact", "--data", "nowhere"),
@@ -782,38 +777,12 @@ def test_doctor_names_what_keeps_a_node_from_working(
     assert "apt-get install serf" in found["serf"]["remedy"]
 
 
-def test_a_load_maps_what_the_node_is_configured_to(
-    gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from gossipq_node import store_dump
-    from gossipq_node.directory import DataDirectory
-
-    asked: list[int] = []
-    real = store_dump.load
-    monkeypatch.setattr(store_dump, "load", lambda *given: (asked.append(given[3]), real(*given))[1])
-    monkeypatch.setenv("GOSSIPQ_NODE__MAP_BYTES", "1073741824")
-    directory = DataDirectory("data")
-    directory.found("shop", 1, 2)
-    directory.close()
-    gossipq("store", "dump", "backup.gq", "--data", "data")
-    assert gossipq("store", "load", "backup.gq", "--data", "copy").code == 0
-    assert asked == [1 << 30]
-
-
-def test_a_pipe_is_written_to_and_stays(gossipq: Callable[..., Any], home: Path) -> None:
-    """A dump to /dev/null by root made a file of it, for all programs of the machine; so did other files."""
+def test_a_pipe_is_written_to_and_stays(home: Path) -> None:
+    """A file written to /dev/null by root replaced it, for all programs of the machine."""
     from gossipq_cli import access, bundle
-    from gossipq_node.directory import DataDirectory
 
-    directory = DataDirectory("data")
-    directory.found("shop", 1, 2)
-    directory.close()
     os.mkfifo("pipe")
     reading = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
-    assert gossipq("store", "dump", "pipe", "--data", "data").code == 0
-    assert os.read(reading, 8) == b"GQDUMP1\n"
-    while os.read(reading, 1 << 16):
-        pass
     access.save("pipe", b"t" * 32)
     assert os.read(reading, 1 << 16).startswith(b"gq_")
     bundle._pack(Path("pipe"), {"a": b"b"})
@@ -823,27 +792,28 @@ def test_a_pipe_is_written_to_and_stays(gossipq: Callable[..., Any], home: Path)
     assert [path.name for path in home.glob("pipe*")] == ["pipe"]
 
 
-def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(
-    gossipq: Callable[..., Any], home: Path
-) -> None:
+def test_a_file_has_its_name_when_it_is_whole(gossipq: Callable[..., Any], home: Path) -> None:
+    from gossipq_cli.files import written
     from gossipq_node.directory import DataDirectory
 
     directory = DataDirectory("data")
     directory.found("shop", 1, 2)
     directory.close()
-    ran = gossipq("store", "dump", "backup.gq", "--data", "data", "-o", "json")
-    assert json.loads(ran.out)["rows"] == 0
-    assert sorted(path.name for path in home.glob("backup*")) == ["backup.gq"]
-    assert (home / "backup.gq").stat().st_mode & 0o077 == 0, "it has every record"
-    assert json.loads(gossipq("store", "load", "backup.gq", "--data", "copy", "-o", "json").out)["rows"] == 0
-    ran = gossipq("store", "load", "backup.gq", "--data", "copy")
-    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: copy is not empty")
-    (home / "other.gq.part").write_text("")
-    ran = gossipq("store", "dump", "other.gq", "--data", "data")
-    assert ran.err.startswith("error: other.gq.part is there: another dump is under way, or was cut short")
-    for wrong, why in (("none/x.gq", "No such file"), ("backup.gq/x.gq", "Not a directory")):
-        ran = gossipq("store", "dump", wrong, "--data", "data")
-        assert ran.err.lower().startswith(f"error: {wrong}: {why}".lower()), "as it was typed"
+    with written("token", "token") as stream:
+        assert [path.name for path in home.glob("token*")] == ["token.part"]
+        stream.write(b"gq_")
+    assert (home / "token").read_bytes() == b"gq_"
+    assert (home / "token").stat().st_mode & 0o077 == 0, "only its owner reads it"
+    (home / "other.part").write_text("")
+    with (
+        pytest.raises(Failure, match=r"other.part is there: another token is under way"),
+        written("other", "token"),
+    ):
+        pytest.fail("it was opened")
+    for wrong in ("none/x", "token/x"):
+        with pytest.raises(OSError) as failed, written(wrong, "token"):
+            pytest.fail("it was opened")
+        assert failed.value.filename == wrong, "as it was typed"
     assert json.loads(gossipq("store", "compact", "--data", "data", "-o", "json").out)["data"] == "data"
 
 

@@ -1,19 +1,23 @@
 """Real nodes on restored, copied and left behind directories: none of them speaks to a cluster that it does
 not belong to."""
 
-import io
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from gossipq_client import connect
-from gossipq_node import store_dump
+from gossipq_node import store_tool
 from gossipq_node.adapters.lmdb_store import LOCK_FILE
+from gossipq_node.backup.backup import Backup, Pace
+from gossipq_node.backup.folder import folder_at
+from gossipq_node.backup.restore import Restore
+from gossipq_node.backup.stopped import stopped_node
 from gossipq_node.directory import DirectoryManifest
 from hosts import Host
 from waiting import until
@@ -48,26 +52,32 @@ def topics(at: Host) -> dict[str, int]:
         return {row.topic: row.next for row in mq.admin.stats().partitions if not row.topic.startswith("_")}
 
 
-def dumped(from_: Host) -> io.BytesIO:
-    stream = io.BytesIO()
-    store_dump.dump(from_.data, stream)
-    stream.seek(0)
-    return stream
+def copied_back(of: Host) -> None:
+    """Replace the directory of a stopped node by a copy that takes its place."""
+    copy = of.data.with_name(f"{of.data.name}.copy")
+    shutil.copytree(of.data, copy)
+    of.wipe()
+    copy.rename(of.data)
+    store_tool.adopt(of.data)
 
 
 def test_a_restored_backup_is_a_cluster_of_its_own(
-    host: Callable[[str], Host], pair: tuple[Host, Host]
+    host: Callable[[str], Host], pair: tuple[Host, Host], tmp_path: Path
 ) -> None:
     ada, bob = pair
     bob.kill()
-    backup = dumped(bob)
+    with stopped_node(bob.data) as node, folder_at(str(tmp_path / "backup"), writes=True) as folder:
+        assert Backup(node, folder, Pace(0), lambda done: None).run().point.sequence == 1
+        assert node.standby, "the nodes of a pair stand by for each other"
+    bob.log.unlink()
     bob.start().ready()
     publish(ada, "later", 1)
     rest = host("rest")
-    store_dump.load(rest.data, backup)
+    with folder_at(str(tmp_path / "backup"), writes=False) as folder:
+        Restore(folder, rest.data, 1).run()
     assert rest.manifest().cluster_uuid != bob.manifest().cluster_uuid
     rest.start("--mode", "standalone").ready()
-    assert topics(rest) == {"orders": 10}, "what came after the dump is not there"
+    assert topics(rest) == {"orders": 10}, "what came after the backup is not there"
     publish(rest, "orders", 5)
     publish(rest, "own", 1)
     assert topics(rest) == {"orders": 15, "own": 1}
@@ -79,9 +89,8 @@ def test_a_restored_backup_is_a_cluster_of_its_own(
 def test_an_adopted_backup_takes_the_place_of_a_disk_that_is_gone(pair: tuple[Host, Host]) -> None:
     ada, bob = pair
     bob.kill()
-    backup, old = dumped(bob), bob.manifest()
-    bob.wipe()
-    store_dump.load(bob.data, backup, adopt=True)
+    old = bob.manifest()
+    copied_back(bob)
     new = bob.manifest()
     assert (new.cluster_uuid, new.node_id, new.predecessors) == (old.cluster_uuid, old.node_id, [old.voter])
     bob.start().ready()
@@ -96,9 +105,7 @@ def test_an_adopted_copy_of_a_standalone_node_stands_alone(host: Callable[[str],
     assert ada.process is not None
     ada.process.terminate()
     assert ada.ended() == 0, ada.said
-    backup = dumped(ada)
-    ada.wipe()
-    store_dump.load(ada.data, backup, adopt=True)
+    copied_back(ada)
     ada.start("--mode", "standalone").ready()
     until(lambda: topics(ada) == {"orders": 3})
 

@@ -1,7 +1,6 @@
 """`gossipq store`: look at, check, lay out anew and adopt the directory of a node that does not run."""
 
 import errno
-import io
 import json
 import logging
 import os
@@ -23,11 +22,12 @@ from gossipq.errors import ConfigError, StoreError
 from gossipq.values import Member
 from gossipq.wire.batch import seal
 from gossipq_client import connect
-from gossipq_node import main, recovery, store_dump, store_tool
+from gossipq_node import main, recovery, store_tool
 from gossipq_node.adapters import lmdb_store
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
-from gossipq_node.directory import MANIFEST, ROSTER, STORES, DataDirectory
-from gossipq_node.files import SavedRoster, keep_roster
+from gossipq_node.backup.stopped import stopped_node
+from gossipq_node.directory import FORMAT, MANIFEST, ROSTER, STORES, DataDirectory
+from gossipq_node.files import SavedRoster, check_free, keep_roster, take_place
 from hosts import Host
 
 SHARDS = 8
@@ -398,12 +398,13 @@ def test_what_root_makes_in_the_directory_of_a_service_is_that_of_the_service(da
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what is somebody else's")
-def test_a_load_into_an_empty_directory_leaves_it_to_its_owner(data: Path, tmp_path: Path) -> None:
-    written, place = io.BytesIO(), tmp_path / "place"
-    store_dump.dump(data, written)
-    place.mkdir()
+def test_what_takes_the_place_of_an_empty_directory_leaves_it_to_its_owner(tmp_path: Path) -> None:
+    built, place = tmp_path / "built", tmp_path / "place"
+    for each in (built, place):
+        each.mkdir()
+    (built / "file").write_text("")
     os.chown(place, SOMEBODY, SOMEBODY)
-    store_dump.load(place, io.BytesIO(written.getvalue()))
+    take_place(built, place)
     assert owners(place) == {SOMEBODY}
 
 
@@ -412,5 +413,41 @@ def test_where_a_disk_is_mounted_no_directory_is_made(
 ) -> None:
     monkeypatch.setattr(os.path, "ismount", lambda path: True)
     with pytest.raises(StoreError, match="is where a disk is mounted") as refused:
-        store_dump.load(tmp_path, io.BytesIO())
+        check_free(tmp_path)
     assert "below it" in refused.value.hint
+
+
+def test_compacting_keeps_every_row_and_gives_the_rest_back(data: Path) -> None:
+    with closing(DataDirectory(data)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        with closing(LmdbStore(directory.store(manifest, 0), shards=manifest.shards)) as store:
+            junk = store.tables(0).state
+            for number in range(2_000):
+                junk.put(b"junk %d" % number, bytes(1_000))
+            store.commit()
+            junk.delete_range(b"junk", b"junl", 2_000)
+            store.commit()
+    before = rows(data)
+    old, new = store_tool.compact(data)
+    assert 0 < new < old // 2
+    assert rows(data) == before
+
+
+def test_a_directory_of_another_format_is_refused(data: Path) -> None:
+    for format_, said in ((FORMAT - 1, "made by an older gossipq"), (FORMAT + 1, "start the newer gossipq")):
+        with closing(DataDirectory(data)) as directory:
+            manifest = directory.read()
+            assert manifest is not None
+            directory.write(msgspec.structs.replace(manifest, format=format_))
+        with pytest.raises(StoreError) as refused:
+            store_tool.verify(data)
+        assert said in f"{refused.value.message} {refused.value.hint}"
+        (data / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+
+
+def test_a_directory_in_use_or_without_a_copy_of_each_shard_is_not_backed_up(data: Path) -> None:
+    with closing(DataDirectory(data)), pytest.raises(StoreError, match="in use"), stopped_node(data):
+        pytest.fail("it was opened")
+    with pytest.raises(StoreError, match="shard 6 is not whole in this directory"), stopped_node(data):
+        pytest.fail("it was opened")

@@ -64,7 +64,7 @@ def current() -> dict[str, dict[str, Any]]:
     from gossipq.core.raft import cluster_time
     from gossipq.core.storage import log, payloads
     from gossipq.wire import batch, export, frames
-    from gossipq_node import directory, files, store_dump
+    from gossipq_node import directory, files
     from gossipq_node.adapters import journal
     from gossipq_node.backup import points
 
@@ -106,10 +106,6 @@ def current() -> dict[str, dict[str, Any]]:
         "journal": (
             journal._FILE_MAGIC.decode(),
             packed(HEAD=journal._HEAD, FILE_HEAD=journal._FILE_HEAD),
-        ),
-        "dump": (
-            store_dump.MAGIC.decode().strip(),
-            packed(SIZE=store_dump.SIZE, ROW=store_dump.ROW, COUNT=store_dump.COUNT),
         ),
         "backup": (
             points.VERSION,

@@ -16,7 +16,7 @@ EVERYBODY = 0o666  #: minus the user's umask
 def written(file: str, what: str, mode: int = OWNER) -> Iterator[BinaryIO]:
     """Open a file for writing. It gets its name when it is complete and synced.
 
-    `what` names the content, for example "dump". Raises Failure, and OSError with the given name.
+    `what` names the content, for example "token". Raises Failure, and OSError with the given name.
     """
     part = f"{file}.part"
     try:

@@ -13,7 +13,7 @@ from gossipq import limits
 from gossipq.core.copies.snapshot import Spool
 from gossipq.core.desk import Asker, Request
 from gossipq.core.raft import LogPoint
-from gossipq.core.storage import INDEX_KEY, Tables
+from gossipq.core.storage import INDEX_KEY, Reader, Table
 from gossipq.errors import BadRequest, WrongState
 from gossipq.export_messages import BackedUp, BackUp
 from gossipq.types import Index, Term
@@ -29,18 +29,19 @@ class OpenPoint:
         index: Index,
         term: Term,
         place: LogPoint,
-        tables: Tables,
+        state: Reader,
+        bodies: Table,
         now_ms: int,
         left_over: Collection[Index] = (),
     ) -> None:
-        """Make a point, right after the commit that left `tables` in the state after `index`.
+        """Make a point, right after the commit that left `state` as it is after entry `index`.
 
         `left_over` are entries whose batches still exist but are not part of the point. They were
         kept for the previous point, and are deleted with the next writes.
         """
         self.index, self._term, self._place, self.asked_ms = index, term, place, now_ms
         self._left_over = frozenset(left_over)
-        self._spool, self._bodies = Spool(tables.state.reader()), tables.body
+        self._spool, self._bodies = Spool(state), bodies
         self._number, self._part = -1, b""  # the newest part of the state that was sent
 
     @property

@@ -334,8 +334,9 @@ class Peers:
         term = replica.log.term_at(index)
         if not self.backups.askers or term is None:
             return ()
-        place, left_over = replica.point(index), self.ledger.left_over
-        return self.backups.begin(OpenPoint(index, term, place, self._tables, replica.now_ms, left_over))
+        place, left_over, tables = replica.point(index), self.ledger.left_over, self._tables
+        point = OpenPoint(index, term, place, tables.state.reader(), tables.body, replica.now_ms, left_over)
+        return self.backups.begin(point)
 
     def mail(self) -> list[Mail]:
         """Return answers, if everything is on disk, and parts of snapshots."""

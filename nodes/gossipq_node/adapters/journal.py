@@ -35,8 +35,8 @@ _MAGIC, _FILE_MAGIC = b"GQjr", b"GQjournal1"
 _HEAD = Struct("<4sIQQI")
 _FILE_HEAD = Struct("<10s16sI")
 JOIN_OR_LOAD = (
-    "other nodes have copies, start with an empty --data to join them again; else gossipq store load from a "
-    "dump"
+    "other nodes have copies, start with an empty --data to join them again; else gossipq store restore a "
+    "backup"
 )
 JOIN_OR_LOAD_IT = f"if you copied it, copy it again; if {JOIN_OR_LOAD}"
 GONE = f"what was confirmed last is in it: put it back beside data.mdb; if it is lost and {JOIN_OR_LOAD}"

@@ -1,5 +1,5 @@
-"""`gossipq backup` and `gossipq store restore`: points of a running cluster in
-a folder or object store.
+"""`gossipq backup` and `gossipq store restore`: points of a running cluster, or of a stopped node,
+in a folder or object store.
 
 A leader makes a point at the next commit (`core/copies/backups.py`) and sends its rows part by
 part. Batches never change, so a backup fetches each of them once. A file counts when a point names

@@ -30,10 +30,9 @@ from gossipq_node.backup.removal import TopicRemoval
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
 from gossipq_node.files import building_at, check_free, clear, replace_file, sync_directory, take_place
 from gossipq_node.recovery import known_access, stand_alone
-from gossipq_node.store_dump import beside
 from gossipq_node.store_tool import COPY_BYTES, needed_batches
 
-BUILDING = ".restoring"  #: the directory that is being built; a load of a dump does not delete it
+BUILDING = ".restoring"  #: the directory that is being built
 PROGRESS = ".restored"  #: beside it: the progress
 NAMES_SHOWN = 10
 RESTORE_AGAIN = "restore an older point: --as-of"
@@ -44,6 +43,13 @@ DAMAGED = (
 
 _decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
 _decode_exception = msgspec.msgpack.Decoder(ExceptionRow).decode
+
+
+def beside(target: Path, ending: str) -> Path:
+    """Return a name beside a directory that is to be created. Raises StoreError."""
+    if not target.name:  # . and /
+        raise StoreError(f"{target} cannot be made: it is there", "name a new directory with --data")
+    return target.with_name(target.name + ending)
 
 
 class Restored(NamedTuple):

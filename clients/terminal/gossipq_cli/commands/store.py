@@ -1,19 +1,15 @@
 """`gossipq store`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from gossipq.texts import dashed, many, size
 from gossipq_cli import failures
-from gossipq_cli.files import written
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, counter
 from gossipq_cli.reach import CONNECT_S, trouble_of
-
-if TYPE_CHECKING:
-    from gossipq_node.store_dump import Dumped
 
 data_option = click.option(
     "--data",
@@ -170,98 +166,3 @@ def compact(choices: Choices, data: str) -> None:
     before, after = store_tool.compact(data, lambda shard: out.detail(f"shard {shard} copied"))
     row = {"data": data, "bytes_before": before, "bytes_after": after}
     out.one(row, f"{data} had {size(before)} and has {size(after)} now", data)
-
-
-@command.command("dump")
-@data_option
-@click.argument("file", metavar="FILE|-", type=click.Path(dir_okay=False, allow_dash=True))
-@pass_choices
-def dump(choices: Choices, data: str, file: str) -> None:
-    """Write everything that a stopped node has into one file, or to stdout.
-
-    \b
-    gossipq store dump backup.gq --data gossipq-data
-    gossipq store dump - --data gossipq-data | zstd > backup.gq.zst
-
-    The file does not depend on the version of the store's engine; gossipq store load makes a directory of it.
-    """
-    import sys
-
-    from gossipq_node import store_dump
-
-    out = Output(choices)
-    told = lambda rows: out.detail(f"{many(rows, 'row')} written")  # noqa: E731
-    if file == "-":
-        if sys.stdout.isatty():
-            raise click.UsageError("a dump is not for a terminal: name a file, or pipe it somewhere")
-        done = store_dump.dump(data, sys.stdout.buffer, told)
-        out.say(f"{many(done.rows, 'row')}, {size(done.bytes)}")
-        return
-    with written(file, "dump") as stream:
-        done = store_dump.dump(data, stream, told)
-    row = {"file": file, "rows": done.rows, "bytes": done.bytes}
-    out.one(row, f"{file} has {many(done.rows, 'row')} of {data}, {size(done.bytes)}", file)
-
-
-@command.command("load")
-@data_option
-@click.argument("file", metavar="FILE|-", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option(
-    "--adopt",
-    "adopts",
-    is_flag=True,
-    help="take the place of the directory that was dumped, which is gone for good",
-)
-@pass_choices
-def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
-    """Load a dump of gossipq store dump into a new data directory.
-
-    \b
-    gossipq store load backup.gq --data restored
-    zstd -d < backup.gq.zst | gossipq store load - --data restored
-    gossipq store load backup.gq --data restored --adopt
-
-    The directory must be new or empty; it appears whole or not at all. The node that starts there is a
-    cluster of its own, separate from the dumped one. With --adopt it takes the place of the dumped node
-    in its cluster: never run both.
-    """
-    import os
-    import sys
-
-    from gossipq.config import find
-    from gossipq.config import load as configured
-    from gossipq_node import store_dump
-
-    out, map_bytes = Output(choices), configured(find(None, os.environ), os.environ, {}).config.node.map_bytes
-    told = lambda rows: out.detail(f"{many(rows, 'row')} read")  # noqa: E731
-    if file == "-":
-        done = store_dump.load(data, sys.stdin.buffer, told, map_bytes, adopts)
-    else:
-        with open(file, "rb") as stream:
-            done = store_dump.load(data, stream, told, map_bytes, adopts)
-    row = {"data": data, "node_id": done.manifest.node_id, "rows": done.rows, "bytes": done.bytes}
-    cluster = done.manifest.cluster_uuid
-    row |= {"cluster": cluster, "adopted": adopts}
-    whose = (
-        f"the place of the node that was dumped, in cluster {cluster[:8]}"
-        if adopts
-        else f"a new cluster, {cluster[:8]}"
-    )
-    out.one(
-        row,
-        f"{data} has {many(done.rows, 'row')} and is {whose}: gossipq node --data {data} starts there",
-        data,
-    )
-    if not adopts:
-        out.say("It knows no node of the cluster that was dumped, and none of them knows it.")
-        _say_what_lacks(out, done)
-
-
-def _say_what_lacks(out: Output, done: "Dumped") -> None:
-    """Warn that one node does not have all of a larger cluster."""
-    from gossipq_node import recovery
-
-    for role in sorted({row.role for row in done.shards} - {recovery.VOTER}):
-        where = [row.shard for row in done.shards if row.role == role]
-        if role != recovery.NONE or len(where) < len(done.shards):
-            out.say(f"{role}: the dumped copy {recovery.MEANING[role]}. Shards {', '.join(map(str, where))}")
