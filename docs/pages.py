@@ -162,6 +162,7 @@ REMEDIES = {
     "bad_name": "Use letters, digits, `.`, `_` and `-`; the message names the bad character.",
     "too_large": "Split the value, or store it elsewhere and publish its address.",
     "topic_full": "Wait for consumers, or raise `--bytes-max` of the topic.",
+    "flow_full": "Publish again when some of its records are done, or raise `--flow-backlog` of the group.",
     "offset_out_of_range": "Start at `first`: retention has removed the record.",
     "bad_request": "Change the request as the message says.",
     "no_session": "Send HELLO again. The clients do so by themselves.",

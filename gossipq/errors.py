@@ -8,7 +8,9 @@ exact class.
     |   +-- NotFound             the topic, record or offset does not exist
     |   |   +-- UnknownTopic, UnknownRecord, OffsetOutOfRange
     |   |   +-- WrongShard       the topic exists, but its partition is in another shard
-    |   +-- TopicExists, TopicFull, WrongState
+    |   +-- TopicExists, WrongState
+    |   +-- TopicFull
+    |   |   +-- FlowFull         a flow has as many records waiting as its group allows
     |   +-- NotUnique            another record has the unique name, and conflict="error"
     |   +-- BadRequest           the request itself is wrong, at any time
     |   |   +-- BadName, TooLarge
@@ -124,6 +126,12 @@ class TopicExists(Refused):
 class TopicFull(Refused):
     code = "topic_full"
     retryable = True
+
+
+class FlowFull(TopicFull):
+    """As many records of a flow wait as `flow_backlog` of a group allows."""
+
+    code = "flow_full"
 
 
 class NotUnique(Refused):

@@ -353,6 +353,8 @@ class Nack(Message):
         #: "rejected" or "undecodable": no further attempt, it becomes a dead letter for that reason
         ""
     )
+    #: no record of their flows is delivered before `delay_ms` is over, in a group of order "fair"
+    pause_flow: bool = False
 
 
 class Extend(Message):

@@ -233,6 +233,10 @@ class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
     flow_concurrency: int = 0  #: records of each flow that may be in flight; 0 = no limit
     rate: Rate = Rate()  #: of deliveries of the group, over all partitions
     flow_rate: Rate = Rate()  #: of deliveries of each flow
+    #: records of a flow that may wait in a partition; publishes beyond are refused; 0 = no bound
+    flow_backlog: int = 0
+    #: records that wait longer get a part of the deliveries, whatever their priority; 0 = they do not
+    age_after_ms: int = 0
 
 
 class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -252,6 +256,8 @@ class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
     flow_concurrency: int | None = None
     rate: Rate | None = None
     flow_rate: Rate | None = None
+    flow_backlog: int | None = None
+    age_after_ms: int | None = None
 
     def over(self, config: GroupConfig) -> GroupConfig:
         """Return `config` with the values that are set here."""

@@ -30,6 +30,7 @@ CODES = {
     errors.BadRequest: 2,
     errors.TooLarge: 6,
     errors.TopicFull: 6,
+    errors.FlowFull: 6,
     errors.LeaseLost: 6,
     errors.SchemaMismatch: 6,
     errors.Refused: 6,

@@ -23,7 +23,7 @@ from gossipq_client.handlers.requests import CORRELATION, ROUTE, TO, Requests, a
 from gossipq_client.session.consume_options import joining
 from gossipq_client.session.views import Record
 from gossipq_client.values import CheckedCodec, outcomes, payloads
-from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, Undecodable
+from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, RetryFlow, Undecodable
 
 
 @dataclass
@@ -277,6 +277,7 @@ class TestOutcomes:
         [
             (Retry(), Outcome(True, -1)),
             (Retry("5s", "not yet"), Outcome(True, 5_000, "not yet")),
+            (RetryFlow("5s", "429"), Outcome(False, 5_000, "429", "", True)),
             (Reject("no such customer"), Outcome(True, -1, "no such customer", "rejected")),
             (ValueError("bad"), Outcome(True, -1, "ValueError: bad")),
             (KeyboardInterrupt(), GIVEN_BACK),

@@ -76,6 +76,7 @@ def test_limits_of_a_group() -> None:
         concurrency=10, flow_concurrency=0, rate=Rate(100, 1_000, 200), flow_rate=Rate(600, 60_000)
     )
     assert group_options(rate="none") == GroupOptions(rate=Rate())
+    assert group_options(flow_backlog=9, age_after="1m") == GroupOptions(flow_backlog=9, age_after_ms=60_000)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import sys
 from array import array
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,11 +12,22 @@ from core.harness import FakeWorker, client, counters, single
 from gossipq import limits
 from gossipq.core.delivery.flow_limits import part_of
 from gossipq.core.delivery.flows import FlowIndex, FlowRun, flow_hash
-from gossipq.messages import Ack, Acked, Credit, Done, Explained, Nack, RefusedMessage, SetGroup, Why
-from gossipq.operator_messages import GroupShown, ShowGroup
+from gossipq.messages import (
+    Ack,
+    Acked,
+    Credit,
+    Done,
+    Explained,
+    Nack,
+    Publish,
+    RefusedMessage,
+    SetGroup,
+    Why,
+)
+from gossipq.operator_messages import GroupShown, PurgeTopic, ShowGroup
 from gossipq.types import FLOW_HASH, PRIORITY, PartitionKey
 from gossipq.values import GroupConfig, GroupOptions, Rate, Ref, TopicOptions
-from gossipq.wire.batch import id_column, id_hash
+from gossipq.wire.batch import check, id_column, id_hash, seal
 
 ADA = client("ada")
 FAIR, BY_PRIORITY = GroupOptions(order="fair"), GroupOptions(order="priority")
@@ -27,7 +39,7 @@ def publish(
     partition: PartitionKey,
     flows: Flows | None = None,
     priorities: list[int] | None = None,
-) -> None:
+) -> Any:
     """Publish a batch with a record for each flow or priority."""
     count, fixed, more = len(flows or priorities or ()), {}, {}
     if flows is not None:
@@ -35,7 +47,7 @@ def publish(
         fixed[FLOW_HASH], more["flows"] = id_column(named), named
     if priorities is not None:
         fixed[PRIORITY] = array("B", priorities)
-    worker.publish(partition, [b"x"] * count, fixed=fixed, **more)
+    return worker.publish(partition, [b"x"] * count, fixed=fixed, **more)
 
 
 def offsets(worker: FakeWorker) -> list[int]:
@@ -447,6 +459,223 @@ class TestRate:
         assert because == "flow ada has 1 record in flight, as many as may be, with ada"
 
 
+class TestBacklog:
+    def test_a_publish_beyond_it_is_refused(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=3))
+        publish(worker, partition, ["ada"] * 2)
+        refused = publish(worker, partition, ["bob", "ada", "ada"])
+        assert isinstance(refused, RefusedMessage)
+        assert refused.code == "flow_full"
+        assert refused.message == (
+            "flow ada has 2 records waiting in group billing, and 2 more would pass its flow_backlog of 3"
+        )
+        assert "gossipq group set orders billing --flow-backlog 6" in refused.hint
+        assert not isinstance(publish(worker, partition, ["ada", "bob", "bob", "bob"]), RefusedMessage)
+        assert worker.shards[1].ledger.partitions[partition].next == 6
+
+    def test_delivered_records_make_room(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=3))
+        publish(worker, partition, ["ada"] * 3)
+        assert isinstance(publish(worker, partition, ["ada"]), RefusedMessage)
+        assert one_by_one(worker, 1) == [0]
+        assert not isinstance(publish(worker, partition, ["ada"]), RefusedMessage)
+        ask(worker, Nack(1, [(partition, 0, 1)], 0, False))
+        worker.turn()
+        assert isinstance(publish(worker, partition, ["ada"]), RefusedMessage)
+
+    def test_records_of_all_priorities_count(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=3))
+        publish(worker, partition, ["ada"] * 3, [9, 5, 0])
+        assert isinstance(publish(worker, partition, ["ada"]), RefusedMessage)
+
+    def test_records_without_a_flow_have_no_bound(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=1))
+        worker.publish(partition, [b"x"] * 10)
+        assert not isinstance(publish(worker, partition, ["", "", "ada"]), RefusedMessage)
+
+    def test_publishes_that_are_not_applied_count(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=3))
+        batch = bytes(seal([b"x"] * 2, fixed={FLOW_HASH: id_column([b"ada"] * 2)}, flows=[b"ada"] * 2))
+
+        def send(number: int) -> None:
+            worker.take(1, (b"c", b"p"), number, None, Publish(partition), check(batch), batch)
+
+        worker.turn(lambda: send(1), lambda: send(2))
+        assert worker.shards[1].ledger.partitions[partition].next == 2
+
+    def test_a_repeat_is_answered(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=2))
+        columns = {"fixed": {FLOW_HASH: id_column([b"ada"] * 2)}, "flows": [b"ada"] * 2}
+        first = worker.publish(partition, [b"x"] * 2, b"p" * 16, 1, **columns)
+        again = worker.publish(partition, [b"x"] * 2, b"p" * 16, 1, **columns)
+        assert not isinstance(first, RefusedMessage)
+        assert not isinstance(again, RefusedMessage)
+
+    def test_records_that_left_do_not_count(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=3))
+        publish(worker, partition, ["ada", "bob", "ada", "ada"])
+        assert isinstance(publish(worker, partition, ["ada"]), RefusedMessage)
+        ask(worker, PurgeTopic(partition, 4))
+        worker.turn()
+        assert not isinstance(publish(worker, partition, ["ada"] * 3), RefusedMessage)
+        assert isinstance(publish(worker, partition, ["ada"]), RefusedMessage)
+        assert one_by_one(worker, 10) == [4, 5, 6]
+
+    def test_it_holds_for_a_group_without_consumers_and_a_new_leader(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_backlog=3))
+        publish(worker, partition, ["ada"] * 3)
+        worker.settle()
+        worker.end_session(ADA.session)
+        worker.restart()
+        assert isinstance(publish(worker, partition, ["ada"]), RefusedMessage)
+        assert not isinstance(publish(worker, partition, ["bob"]), RefusedMessage)
+
+
+class TestAging:
+    @staticmethod
+    def aging(order: str = "priority") -> tuple[FakeWorker, PartitionKey]:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order=order, age_after_ms=1_600))
+        publish(worker, partition, None, [0] * 40)
+        publish(worker, partition, None, [9] * 400)
+        return worker, partition
+
+    def test_old_records_get_one_of_ten_deliveries(self) -> None:
+        worker, _ = self.aging()
+        assert min(one_by_one(worker, 30)) >= 40
+        worker.advance(2_000)
+        old = [at for at, offset in enumerate(one_by_one(worker, 30)) if offset < 40]
+        assert [later - at for at, later in pairwise(old)] == [10, 10]
+
+    def test_a_large_part_is_followed_by_as_many_old_ones(self) -> None:
+        worker, _ = self.aging()
+        worker.advance(2_000)
+        for _ in range(2):
+            worker.ask(1, ADA, Credit(1, 180, 100_000), origin=(b"c", ADA.session))
+        assert sum(offset < 40 for offset in offsets(worker)) == 20
+
+    def test_young_records_of_a_lower_priority_wait(self) -> None:
+        worker, partition = self.aging()
+        worker.advance(2_000)
+        one_by_one(worker, 400)
+        publish(worker, partition, None, [9] * 100 + [0] * 10)
+        assert min(one_by_one(worker, 50)) >= 40
+
+    def test_ages_survive_a_new_leader(self) -> None:
+        worker, partition = self.aging()
+        worker.advance(2_000)
+        worker.settle()
+        worker.restart()
+        worker.subscribe(ADA, partition, records=0)
+        worker.taken()
+        assert sum(offset < 40 for offset in one_by_one(worker, 50)) == 5
+
+    def test_why_says_it(self) -> None:
+        worker, partition = self.aging()
+        one_by_one(worker, 1)
+        because, _ = TestWhy.explained(worker, partition, 3)
+        assert because.endswith("; its priority is 0, and records of priority 9 come first")
+        worker.advance(2_000)
+        because, _ = TestWhy.explained(worker, partition, 3)
+        assert because.endswith("come first, but one of 10, since some of its priority wait too long")
+
+
+class TestPause:
+    @staticmethod
+    def paused(worker: FakeWorker, options: GroupOptions = FAIR) -> PartitionKey:
+        """A consumer has the first record of ada, and lets its flow wait for 10 s."""
+        partition = consumer(worker, options)
+        publish(worker, partition, ["ada", "ada", "bob", "ada"])
+        assert one_by_one(worker, 1) == [0]
+        nack = Nack(1, [(partition, 0, 1)], 10_000, False, "429", pause_flow=True)
+        assert isinstance(ask(worker, nack), Acked)
+        return partition
+
+    def test_a_flow_waits_as_a_whole(self) -> None:
+        worker = FakeWorker()
+        partition = self.paused(worker)
+        assert one_by_one(worker, 4) == [2]
+        publish(worker, partition, ["ada", "bob"])
+        worker.turn()
+        assert offsets(worker) == [5]
+        worker.tick(9_000)
+        assert offsets(worker) == []
+        worker.tick(1_500)
+        assert sorted(one_by_one(worker, 4)) == [0, 1, 3, 4]
+
+    def test_no_failure_is_counted(self) -> None:
+        worker = FakeWorker()
+        self.paused(worker, GroupOptions(order="fair", attempts_max=1))
+        worker.tick(10_500)
+        assert 0 in one_by_one(worker, 4)
+
+    def test_a_new_leader_keeps_it(self) -> None:
+        worker = FakeWorker()
+        partition = self.paused(worker)
+        worker.settle()
+        worker.restart()
+        worker.subscribe(ADA, partition, records=0)
+        worker.taken()
+        assert one_by_one(worker, 4) == [2]
+        worker.tick(11_000)
+        assert sorted(offsets(worker)) == [0, 1, 3]
+
+    def test_it_holds_while_limits_change(self) -> None:
+        worker = FakeWorker()
+        partition = self.paused(worker, GroupOptions(order="fair", flow_concurrency=2))
+        set_group(worker, partition, GroupOptions(flow_concurrency=0, flow_rate=Rate(100)))
+        assert one_by_one(worker, 4) == [2]
+        worker.tick(11_000)
+        assert sorted(offsets(worker)) == [0, 1, 3]
+
+    def test_a_longer_pause_stays(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR)
+        publish(worker, partition, ["ada"] * 3)
+        assert one_by_one(worker, 2) == [0, 1]
+        for offset, delay_ms in ((0, 20_000), (1, 1_000)):
+            ask(worker, Nack(1, [(partition, offset, offset + 1)], delay_ms, False, pause_flow=True))
+        worker.tick(15_000)
+        assert one_by_one(worker, 3) == []
+        worker.tick(6_000)
+        assert sorted(offsets(worker)) == [0, 1, 2]
+
+    def test_in_other_orders_only_the_record_waits(self) -> None:
+        worker = FakeWorker()
+        self.paused(worker, BY_PRIORITY)
+        assert sorted(one_by_one(worker, 4)) == [1, 2, 3]
+
+    def test_why_says_it(self) -> None:
+        worker = FakeWorker()
+        partition = self.paused(worker)
+        because, _ = TestWhy.explained(worker, partition, 1)
+        assert because == "flow ada is paused for another 10 s by ada: 429"
+
+    def test_a_pause_needs_a_time(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, FAIR, records=1)
+        publish(worker, partition, ["ada"])
+        answer = ask(worker, Nack(1, [(partition, 0, 1)], -1, False, pause_flow=True))
+        assert isinstance(answer, RefusedMessage)
+
+    def test_the_ledger_forgets_pauses_that_are_over(self) -> None:
+        worker = FakeWorker()
+        partition = self.paused(worker)
+        worker.tick(11_000)
+        one_by_one(worker, 4)
+        ask(worker, Nack(1, [(partition, 2, 3)], 1_000, False, pause_flow=True))
+        cursor = next(iter(worker.shards[1].ledger.cursors[partition].values()))
+        assert list(cursor.pauses) == [flow_hash(b"bob")]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -457,6 +686,10 @@ class TestRate:
         GroupOptions(order="fair", rate=Rate(1, 0)),
         GroupOptions(order="fair", rate=Rate(-1)),
         GroupOptions(order="fair", concurrency=-1),
+        GroupOptions(order="priority", flow_backlog=1),
+        GroupOptions(order="fair", flow_backlog=-1),
+        GroupOptions(age_after_ms=1),
+        GroupOptions(order="priority", age_after_ms=-1),
     ],
 )
 def test_limits_that_are_refused(options: GroupOptions) -> None:

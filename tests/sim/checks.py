@@ -3,7 +3,7 @@ core.
 
 P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) are in
 `job_checks`, and P14 has another part in `accounts`: what the rows of a copy say of each other. P19 was
-dropped, P20 needs sockets; P21 is a trace invariant. Those, as I1 to I22, are seen by `node` and `world`
+dropped, P20 needs sockets; P21 is a trace invariant. Those, as I1 to I25, are seen by `node` and `world`
 while a run goes on. So are L2 to L6 in its end: new confirms (L2, L5), no storm of messages (L3), copies in
 their places (L4), and nothing that waits in a group and comes to nobody (L6).
 """

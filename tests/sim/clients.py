@@ -41,6 +41,7 @@ CREDIT = 12
 RUN = 3  #: records of a key, for a consumer that may have several
 SOON_MS = 100  #: a consumer reports the beginning of longer work
 SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
+PAUSE_MS = 500  #: of a flow
 RESULT_KEPT_MS = 3_600_000  #: longer than a run
 BATCHES_MAX = 50  #: of one publisher
 LOOSE_SHARE = 0.2  #: of its batches that are followed by one without a confirm
@@ -401,7 +402,11 @@ class Consumer(Party):
         elif self.dice.random() < 0.1:
             del self.held[held]
             self.give_back_later(held)
-            self.ask(Nack(1, [held], delay_ms=self.dice.choice((0, 100)), failed=False))
+            delay_ms = self.dice.choice((0, 100))
+            pauses = delay_ms > 0 and bool(self.options.flow_concurrency or self.options.flow_rate)
+            if pauses:
+                delay_ms = PAUSE_MS
+            self.ask(Nack(1, [held], delay_ms, failed=False, pause_flow=pauses))
         else:
             self.well.add(held)
             self.say_done(held)

@@ -40,6 +40,8 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"flow_concurrency": 2},
     {"flow_rate": Rate(10, 1_000, 3)},
     {"concurrency": 3, "flow_concurrency": 2, "flow_rate": Rate(20, 1_000, 3)},
+    {"flow_backlog": 16, "rate": Rate(40, 1_000, 5)},
+    {"age_after_ms": 200, "rate": Rate(50, 1_000, 5)},
 )
 
 

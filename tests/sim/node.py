@@ -477,7 +477,8 @@ class Node:
             for text in self.loans.delivered(shard.id, term, delivery):
                 world.broken(text)
             consumer = delivery.origin[0].decode()
-            self.in_turn.delivered(shard, delivery, session_of(consumer))
+            for text in self.in_turn.delivered(shard, delivery, session_of(consumer)):
+                world.broken(text)
             for text in world.paces.delivered(shard, delivery, session_of(consumer), world.now):
                 world.broken(text)
             # a rival may take records of its other subscriptions by EXTEND, beyond its bound

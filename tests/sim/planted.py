@@ -999,11 +999,11 @@ def high_priorities_starve(patch: pytest.MonkeyPatch) -> None:
     """The lowest priority comes first."""
     head = FlowIndex.head
 
-    def lowest(index: FlowIndex, now_ms: int = 0) -> Any:
+    def lowest(index: FlowIndex, *now: int) -> Any:
         kept = index.levels
         low = next((at for at, level in enumerate(kept) if level.turns), 0)
         index.levels = [level if at == low else Level() for at, level in enumerate(kept)]
-        found = head(index, now_ms)
+        found = head(index, *now)
         index.levels = kept
         return found
 

@@ -279,7 +279,7 @@ def samples() -> list[messages.Message]:
     )
     topic = v.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
     virtual = v.TopicInfo(9, "all-orders", 2, v.TopicConfig(virtual=["orders", "audit"]), [])
-    flows = 100, 5, v.Rate(100, 1_000, 200), v.Rate(10, 1_000)
+    flows = 100, 5, v.Rate(100, 1_000, 200), v.Rate(10, 1_000), 20_000, 60_000
     group = v.GroupOptions(
         "key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000, "fair", {"ada": 3}, *flows
     )
@@ -441,7 +441,7 @@ def samples() -> list[messages.Message]:
         m.Ack(1, ranges, True),
         m.AckDelivered(PARTITION, "billing", [(17, 2)]),
         m.Acked([(PARTITION, 30, 31)]),
-        m.Nack(1, ranges, 5_000, True, "timeout at the bank", "rejected"),
+        m.Nack(1, ranges, 5_000, True, "timeout at the bank", "rejected", True),
         m.Extend(1, ranges, 30_000),
         m.ReadyMessage(1),
         m.Share(1, 12),

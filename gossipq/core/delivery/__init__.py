@@ -15,7 +15,7 @@ from gossipq.core.delivery.consumers import (
 )
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
 from gossipq.core.delivery.flow_limits import check_limits
-from gossipq.core.delivery.flows import check_order
+from gossipq.core.delivery.flows import AGED_SHARE, check_order
 from gossipq.core.delivery.holdings import EXPIRED, Waiter
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
@@ -24,6 +24,7 @@ from gossipq.core.delivery.settlement import apart
 from gossipq.core.delivery.window import Lease, MovingRecords, WaitingRecords
 
 __all__ = [
+    "AGED_SHARE",
     "EXCLUSIVE",
     "EXPIRED",
     "MODES",

@@ -180,6 +180,7 @@ class PartitionView:
         "keys",
         "ordered_by",
         "partition",
+        "paused",
         "since",
         "spans",
         "unlogged",
@@ -204,6 +205,7 @@ class PartitionView:
         self.flows: FlowIndex | None = None  #: in a group of order "priority" or "fair"
         self.flow_limits: FlowLimits | None = None
         self.ordered_by: OrderPolicy | None = None  #: the part of the policy that decides what is next
+        self.paused: dict[int, float] | None = None  #: flows that wait until a boot time; None if none did
 
     def index_flows(self) -> None:
         """Begin or end the index of flows, as the order of the group says."""
@@ -214,8 +216,18 @@ class PartitionView:
             return
         self.flows = FlowIndex(first, config)
         window.came = [(low, high) for low, high, _ in window.ready.overlap(0, first)]
-        if config.flow_concurrency or config.flow_rate.records:
-            self.flows.bounds = self.flow_limits = FlowLimits(config)
+        if config.flow_concurrency or config.flow_rate.records or (self.paused and self.flows.by_flow):
+            self.flows.bounds = self.flow_limits = FlowLimits(config, self.paused)
+
+    def pause_flow(self, flow: int, until_ms: float) -> None:
+        """Deliver no record of a flow before a boot time."""
+        if self.paused is None:
+            self.paused = {}
+        self.paused[flow] = max(until_ms, self.paused.get(flow, 0))
+        if self.flow_limits is not None:
+            self.flow_limits.paused = self.paused
+        elif self.flows is not None:
+            self.flows.bounds = self.flow_limits = FlowLimits(self.group.state.config, self.paused)
 
     def empty_buckets(self, boot_ms: int) -> None:
         """Begin with empty buckets: an earlier leader may have used what the rates allow by now."""

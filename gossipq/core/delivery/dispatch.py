@@ -29,7 +29,9 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.expiry import Expiry
+from gossipq.core.delivery.flow_backlog import FlowBacklogs
 from gossipq.core.delivery.flow_feed import FlowFeed
+from gossipq.core.delivery.flow_pauses import FlowPauses
 from gossipq.core.delivery.flows import order_of
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import KeyOrder
@@ -91,6 +93,7 @@ class Dispatch:
         self.holdings = Holdings(self.turn, self.key_order)
         self.settlement = Settlement(ledger, self.turn, self.holdings, self.key_order)
         self.readback = Readback(self.turn, self.holdings, self.key_order)
+        flow_feed = FlowFeed(ledger)
         self.selector = Selector(
             ledger,
             self.turn,
@@ -99,8 +102,10 @@ class Dispatch:
             self.holdings,
             self.settlement,
             self.readback,
-            FlowFeed(ledger),
+            flow_feed,
         )
+        self.flow_pauses = FlowPauses(self.turn, flow_feed)
+        self.backlogs = FlowBacklogs(ledger, self.turn, flow_feed, self._view)
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
         #: subscriptions that begin when an entry is stored; of each name the newest
@@ -154,6 +159,8 @@ class Dispatch:
 
     def _reopen(self, view: PartitionView, boot_ms: int, timer_ms: int) -> set[SessionId]:
         cursor, sessions = view.cursor, set()
+        if cursor.pauses:
+            self.flow_pauses.restore(view)
         position = cursor.state.cursor
         high = max([position, *cursor.passed.ends[-1:]])
         # behind the window, records have expired; those between them were never delivered
@@ -406,6 +413,7 @@ class Dispatch:
     def _drop_view(self, view: PartitionView) -> None:
         """The group or the partition is gone."""
         self.readback.retry_deadlines.cancel(view)
+        self.selector.limited.cancel(view)
         self.holdings.drop_view(view)
 
     def drop_group(self, group_id: int) -> set[Origin]:
@@ -612,7 +620,8 @@ class Dispatch:
         for view in self.readback.retry_deadlines.expire(timer_ms):
             self.turn.dirty.add(view.group.id)
         self.turn.dirty.update(self.selector.busy_keys.expire(boot_ms))
-        self.turn.dirty.update(self.selector.limited.expire(boot_ms))
+        for view in self.selector.limited.expire(boot_ms):
+            self.turn.dirty.add(view.group.id)
         for group_id in self._uneven.expire(boot_ms):
             self._even_out(group_id)
         if self.expiry.is_behind:

@@ -35,11 +35,11 @@ class FlowFeed:
             topic = self._ledger.topics[group.state.topic_id]
             group.limits = GroupLimits(config, self._ledger.shard, topic.shards)
 
-    def feed(self, view: PartitionView, flows: FlowIndex) -> bool:
+    def feed(self, view: PartitionView, flows: FlowIndex, leader_ms: int) -> bool:
         """Add records to the index. Returns whether it has all of them."""
         state = self._ledger.partitions[view.partition]
         flows.next = max(flows.next, state.first)
-        is_whole = self._add_back(view, flows)
+        is_whole = self._add_back(view, flows, leader_ms)
         for _ in range(FEED_SLICES):
             part = self._ledger.slices.at(view.partition, flows.next) if flows.next < state.next else None
             if part is None:
@@ -47,11 +47,11 @@ class FlowFeed:
             ready = [(first, end) for first, end, _ in view.window.ready.overlap(flows.next, part.end)]
             for first, end in sorted(view.window.new(flows.next, part.end) + ready):
                 for run in self._runs(flows, part.index, part.columns, part.first - part.offset, first, end):
-                    flows.append(*run)
+                    flows.append(*run, part.time_ms)
             flows.next = part.end
         return False
 
-    def _add_back(self, view: PartitionView, flows: FlowIndex) -> bool:
+    def _add_back(self, view: PartitionView, flows: FlowIndex, leader_ms: int) -> bool:
         """Add records that came back, ahead of the others of their flows. Returns whether these are all."""
         came = view.window.came
         assert came is not None, "a window with an index notes which records come back"
@@ -62,7 +62,7 @@ class FlowFeed:
             for low, high, _ in view.window.ready.overlap(first, min(end, flows.next)):
                 found += self.runs_of(view, flows, low, high)
         for run in reversed(found):
-            flows.put_first(*run)
+            flows.put_first(*run, leader_ms)
         return not came
 
     def runs_of(self, view: PartitionView, flows: FlowIndex, first: Offset, end: Offset) -> Iterator[Run]:

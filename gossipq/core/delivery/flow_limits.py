@@ -28,7 +28,9 @@ def check_limits(config: GroupConfig) -> None:
         within(f"records of {name}", rate.records, 0, CREDIT_MAX)
         within(f"milliseconds of {name}", rate.per_ms, 1, DELAY_MS_MAX)
         within(f"burst of {name}", rate.burst, 0, CREDIT_MAX)
-    if (config.flow_concurrency or config.flow_rate.records) and config.order != FAIR:
+    within("flow_backlog", config.flow_backlog, 0, IN_FLIGHT_HARD_MAX)
+    of_flows = config.flow_concurrency or config.flow_rate.records or config.flow_backlog
+    if of_flows and config.order != FAIR:
         raise BadRequest(
             f"limits of flows in a group of order {config.order!r}", hint="they need --order fair"
         )
@@ -79,9 +81,9 @@ class TokenBucket:
 class FlowLimits:
     """The limits of the flows of a view, and what counts towards them."""
 
-    __slots__ = ("_full", "_known_max", "begin_ms", "in_flight", "leased", "most", "pace")
+    __slots__ = ("_full", "_known_max", "begin_ms", "in_flight", "leased", "most", "pace", "paused")
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: GroupConfig, paused: dict[int, float] | None = None) -> None:
         self.most = config.flow_concurrency or UNLIMITED
         self.pace = TokenBucket(config.flow_rate) if config.flow_rate.records else None
         self.in_flight: dict[int, int] = {}  #: by flow
@@ -89,21 +91,34 @@ class FlowLimits:
         self._full: dict[int, float] = {}  # when the bucket of a flow is full again
         self._known_max = KNOWN_FLOWS
         self.begin_ms = 0.0  #: buckets that are not known are full again then
+        self.paused = paused  #: flows that wait until a boot time
 
     def allowed(self, flow: int, now_ms: int) -> int:
         """How many records of a flow may be delivered now."""
+        if self.paused and self.paused_ms(flow, now_ms):
+            return 0
         free = self.most - self.in_flight.get(flow, 0)
         if self.pace is None or free <= 0:
             return free
         return min(free, self.pace.allowed(self._full.get(flow, self.begin_ms), now_ms))
+
+    def paused_ms(self, flow: int, now_ms: int) -> float:
+        """How long a flow still waits because a consumer said so."""
+        until_ms = self.paused.get(flow) if self.paused else None
+        if until_ms is None or self.paused is None:
+            return 0
+        if until_ms <= now_ms:
+            del self.paused[flow]
+        return max(0, until_ms - now_ms)
 
     def is_full(self, flow: int) -> bool:
         """True if as many records of a flow are in flight as may be."""
         return self.in_flight.get(flow, 0) >= self.most
 
     def next_ms(self, flow: int) -> float:
-        """When the rate lets a record of a flow through."""
-        return 0.0 if self.pace is None else self.pace.next_ms(self._full.get(flow, self.begin_ms))
+        """When the rate, and the pause of a flow, let a record through."""
+        paced_ms = 0.0 if self.pace is None else self.pace.next_ms(self._full.get(flow, self.begin_ms))
+        return max(paced_ms, self.paused.get(flow, 0)) if self.paused else paced_ms
 
     def delivered(self, flow: int, count: int, now_ms: int) -> None:
         """Count delivered records towards the rate."""

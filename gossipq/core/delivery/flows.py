@@ -4,7 +4,8 @@ Groups of order "priority" and "fair" have this index; groups of order "arrival"
 highest priority with records comes first. Inside a priority the flows take turns by deficit round robin
 (Shreedhar and Varghese, 1995). A visit gives a flow as many records as its weight. A flow whose last record
 leaves loses the rest of its deficit. So a flow that floods delays itself alone, and choosing a record costs
-the same with 10 flows and with 100,000.
+the same with 10 flows and with 100,000. With `age_after_ms`, a priority whose records wait longer gets one of
+`AGED_SHARE` deliveries, so that none starves.
 
 The index may have records that left meanwhile, so the selector checks each run against the window. A record
 that comes back is added anew.
@@ -15,18 +16,30 @@ from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gossipq.core.delivery.policy import within
 from gossipq.errors import BadRequest
-from gossipq.limits import FLOW_BYTES_MAX, FLOW_WEIGHT_MAX, FLOW_WEIGHTS_MAX, PRIORITY_MAX
+from gossipq.limits import (
+    DELAY_MS_MAX,
+    FLOW_BYTES_MAX,
+    FLOW_WEIGHT_MAX,
+    FLOW_WEIGHTS_MAX,
+    PRIORITY_MAX,
+)
 from gossipq.types import Offset
 from gossipq.values import GroupConfig, Rate
 
+if TYPE_CHECKING:
+    from gossipq.core.delivery.window import Window
+
 ARRIVAL, BY_PRIORITY, FAIR = "arrival", "priority", "fair"
 ORDERS = (ARRIVAL, BY_PRIORITY, FAIR)
+BY_RANK = tuple(range(PRIORITY_MAX, -1, -1))  #: priorities, the highest first
 WEIGHT = 1  #: of a flow without one of its own
 NONE = -1  #: no entry, no slot
+AGED_SHARE = 10  #: one of so many deliveries is of a lower priority whose records wait too long
+AGE_STEPS = 16  #: times of records are kept in steps of this part of `age_after_ms`
 
 
 def flow_hash(flow: bytes) -> int:
@@ -49,6 +62,11 @@ def check_order(config: GroupConfig) -> None:
             hint="groups of mode shared can have it; the other modes deliver by arrival",
         )
     within("flows in weights", len(config.weights), 0, FLOW_WEIGHTS_MAX)
+    within("age_after_ms", config.age_after_ms, 0, DELAY_MS_MAX)
+    if config.age_after_ms and config.order == ARRIVAL:
+        raise BadRequest(
+            "age_after in a group of order 'arrival'", hint="it needs --order fair, or --order priority"
+        )
     for flow, weight in config.weights.items():
         within("bytes of a flow in weights", len(flow.encode()), 0, FLOW_BYTES_MAX)
         within(f"the weight of flow {flow!r}", weight, 1, FLOW_WEIGHT_MAX)
@@ -63,6 +81,7 @@ class OrderPolicy(NamedTuple):
     flow_concurrency: int
     rate: Rate
     flow_rate: Rate
+    age_after_ms: int
 
 
 def order_of(config: GroupConfig) -> OrderPolicy:
@@ -90,7 +109,7 @@ class FlowRun(NamedTuple):
 class Level:
     """The flows of one priority. A flow has a slot while it has records."""
 
-    __slots__ = ("deficits", "flows", "heads", "sizes", "slots", "spare", "tails", "turns")
+    __slots__ = ("ages", "deficits", "flows", "heads", "sizes", "slots", "spare", "tails", "turns")
 
     def __init__(self) -> None:
         self.slots: dict[int, int] = {}  #: by hash of the flow
@@ -100,6 +119,8 @@ class Level:
         self.sizes = array("i")  #: records in its queue
         self.spare: list[int] = []  #: slots without a flow
         self.turns: deque[int] = deque()  #: slots in the order of their visits
+        #: [leader time, records that came then], the oldest first; only in a group with `age_after_ms`
+        self.ages: deque[list[int]] = deque()
 
     def open(self, flow: int) -> int:
         """Return the slot of a flow that gets its first record. Its turn comes last."""
@@ -125,6 +146,23 @@ class Level:
         self.spare.append(slot)
         self.turns.popleft()
 
+    def came(self, count: int, time_ms: int, step_ms: int) -> None:
+        """Records came at a leader time."""
+        if self.ages and time_ms < self.ages[-1][0] + step_ms:
+            self.ages[-1][1] += count
+        else:
+            self.ages.append([time_ms, count])
+
+    def left(self, count: int) -> None:
+        """Records left. They count as the oldest ones, whichever flow they were of."""
+        while count and self.ages:
+            oldest = self.ages[0]
+            gone = min(count, oldest[1])
+            oldest[1] -= gone
+            count -= gone
+            if not oldest[1]:
+                self.ages.popleft()
+
 
 class FlowIndex:
     """The records of a view that wait for a consumer, by priority and flow.
@@ -133,8 +171,8 @@ class FlowIndex:
     """
 
     __slots__ = (
-        "_counts", "_firsts", "_nexts", "_spare", "bounds", "by_flow", "held", "later", "levels", "next",
-        "run", "weights",
+        "_counts", "_firsts", "_lifted", "_nexts", "_passed", "_spare", "age_after_ms", "bounds", "by_flow",
+        "held", "later", "levels", "next", "run", "weights",
     )  # fmt: skip
 
     def __init__(self, first: Offset, config: GroupConfig) -> None:
@@ -142,6 +180,9 @@ class FlowIndex:
         self.next = first
         self.by_flow = config.order == FAIR  #: otherwise all records are of one flow
         self.weights = weights_of(config)
+        self.age_after_ms = config.age_after_ms
+        self._passed = 0  # records of higher priorities that were delivered while a lower one was too old
+        self._lifted = NONE  # the priority of `run`, if it is next because of its age
         self.run = FlowRun(0, 0, 0, 0)  #: the last `head`
         self.bounds: Bounds | None = None  #: limits of its flows
         #: flows whose turn does not come because of a limit, with their priorities
@@ -165,9 +206,11 @@ class FlowIndex:
         self._firsts[entry], self._counts[entry], self._nexts[entry] = first, count, behind
         return entry
 
-    def append(self, priority: int, flow: int, first: Offset, end: Offset) -> None:
-        """Add records behind all others of their flow."""
+    def append(self, priority: int, flow: int, first: Offset, end: Offset, time_ms: int = 0) -> None:
+        """Add records behind all others of their flow. They came at this leader time."""
         level = self.levels[priority]
+        if self.age_after_ms:
+            level.came(end - first, time_ms, self.age_after_ms // AGE_STEPS)
         slot = level.slots.get(flow)
         if slot is None:
             slot = level.open(flow)
@@ -181,23 +224,26 @@ class FlowIndex:
             return
         level.tails[slot] = self._nexts[tail] = self._entry(first, end - first, NONE)
 
-    def put_first(self, priority: int, flow: int, first: Offset, end: Offset) -> None:
-        """Add records before all others of their flow."""
+    def put_first(self, priority: int, flow: int, first: Offset, end: Offset, time_ms: int = 0) -> None:
+        """Add records before all others of their flow. They came back at this leader time."""
         level = self.levels[priority]
         slot = level.slots.get(flow)
         if slot is None:
-            self.append(priority, flow, first, end)
+            self.append(priority, flow, first, end, time_ms)
         else:
+            if self.age_after_ms:
+                level.came(end - first, time_ms, self.age_after_ms // AGE_STEPS)
             level.heads[slot] = self._entry(first, end - first, level.heads[slot])
             level.sizes[slot] += end - first
 
     # --- choosing -------------------------------------------------------------------------------------------
 
-    def head(self, now_ms: int = 0) -> FlowRun | None:
+    def head(self, now_ms: int = 0, leader_ms: int = 0) -> FlowRun | None:
         """Return the records that are next, as many as their flow may have now."""
         while self.later and self.later[0][0] <= now_ms:
             self.release(heappop(self.later)[1])
-        for priority in range(PRIORITY_MAX, -1, -1):
+        self._lifted = self._lift(leader_ms) if self.age_after_ms else NONE
+        for priority in BY_RANK if self._lifted == NONE else (self._lifted, *BY_RANK):
             level = self.levels[priority]
             most = self._most(level, priority, now_ms) if self.bounds is not None else None
             if not level.turns:
@@ -212,9 +258,27 @@ class FlowIndex:
                 if level.deficits[slot] <= 0:
                     level.deficits[slot] += self.weights.get(flow, WEIGHT)
                 count = min(count, level.deficits[slot])
+            if priority == self._lifted:
+                count = min(count, self._passed // (AGED_SHARE - 1))
+            else:
+                self._lifted = NONE
             self.run = FlowRun(priority, flow, first, first + count)
             return self.run
         return None
+
+    def _lift(self, leader_ms: int) -> int:
+        """Return the priority that is next because its records wait too long; NONE if none is."""
+        ranked = [priority for priority in BY_RANK if self.levels[priority].turns]
+        ages = [(self.levels[priority].ages[0][0], priority) for priority in ranked[1:]]
+        if not ages or min(ages)[0] > leader_ms - self.age_after_ms:
+            self._passed = 0
+            return NONE
+        return min(ages)[1] if self._passed >= AGED_SHARE - 1 else NONE
+
+    def is_aged(self, priority: int, leader_ms: int) -> bool:
+        """True if records of a priority wait too long."""
+        ages = self.levels[priority].ages
+        return bool(self.age_after_ms and ages) and ages[0][0] <= leader_ms - self.age_after_ms
 
     def _most(self, level: Level, priority: int, now_ms: int) -> int:
         """Let flows wait that are behind a limit, until the turn is that of another one. Returns how many
@@ -259,18 +323,53 @@ class FlowIndex:
         """Remove the records below `end` from `run`, which is `head`. A consumer got `spent` of them."""
         level = self.levels[run.priority]
         slot = level.turns[0]
-        entry = level.heads[slot]
-        count = end - run.first
-        self._firsts[entry] += count
-        self._counts[entry] -= count
-        level.sizes[slot] -= count
-        if not self._counts[entry]:
-            level.heads[slot] = self._nexts[entry]
-            self._nexts[entry] = self._spare
-            self._spare = entry
+        self._cut(level, slot, end - run.first)
+        if self.age_after_ms and run.priority == self._lifted:
+            self._passed -= spent * (AGED_SHARE - 1)
+        elif self.age_after_ms:
+            self._passed += spent
         level.deficits[slot] -= spent
         if level.heads[slot] == NONE:
             level.close(slot)
         elif level.deficits[slot] <= 0:
             level.deficits[slot] = 0
             level.turns.rotate(-1)
+
+    def _cut(self, level: Level, slot: int, count: int) -> None:
+        """Remove records from the first entry of a flow."""
+        entry = level.heads[slot]
+        self._firsts[entry] += count
+        self._counts[entry] -= count
+        level.sizes[slot] -= count
+        if self.age_after_ms:
+            level.left(count)
+        if not self._counts[entry]:
+            level.heads[slot] = self._nexts[entry]
+            self._nexts[entry] = self._spare
+            self._spare = entry
+
+    def backlog(self, flow: int, window: "Window") -> int:
+        """Count the records of a flow that wait, without those at its head that have left."""
+        count = 0
+        for level in self.levels:
+            slot = level.slots.get(flow)
+            if slot is not None:
+                count += self._prune(level, slot, window)
+        return count
+
+    def _prune(self, level: Level, slot: int, window: "Window") -> int:
+        """Remove records that have left from the head of a flow, and count the others. The last entry of a
+        flow stays: `drop` removes the flow when its turn comes.
+        """
+        while True:
+            entry = level.heads[slot]
+            first = self._firsts[entry]
+            end = first + self._counts[entry]
+            found = window.first_free(first, end)
+            if found is None and self._nexts[entry] == NONE:
+                return 0
+            gone = end - first if found is None else found[1] - first
+            if gone:
+                self._cut(level, slot, gone)
+            if found is not None:
+                return level.sizes[slot]

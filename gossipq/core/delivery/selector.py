@@ -78,8 +78,8 @@ class Selector:
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         #: groups to look at for records of other keys; boot time
         self.busy_keys: Deadlines[int] = Deadlines()
-        #: groups whose records wait for a rate; boot time
-        self.limited: Deadlines[int] = Deadlines()
+        #: views whose records wait for a rate or for the end of a pause; boot time
+        self.limited: Deadlines[PartitionView] = Deadlines()
         self._looks_past = 0
         self.held_back = False  #: the last member that got nothing waits for its keys
 
@@ -100,7 +100,7 @@ class Selector:
     def _from(self, view: PartitionView, member: Subscription, sharers: int) -> Handed | None:
         if view.due_ms is not None or view.draining or view.waking is not None:
             self.readback.refill(view)
-        if view.flows is not None and not self.flow_feed.feed(view, view.flows):
+        if view.flows is not None and not self.flow_feed.feed(view, view.flows, self.turn.leader_ms):
             self.turn.dirty.add(view.group.id)  # another turn continues
             self.turn.more = True
         while (candidate := self._candidate(view, member)) is not None:
@@ -189,8 +189,8 @@ class Selector:
             return Candidate(WAITING, ranges.starts[0], end, ranges.values[0])
         if lane is not None:  # its records are subject to limits, as all others
             window.open_lane(lane, LANE_RANGES)
-            self.flow_feed.feed(view, flows)
-        while (run := flows.head(self.turn.boot_ms)) is not None:
+            self.flow_feed.feed(view, flows, self.turn.leader_ms)
+        while (run := flows.head(self.turn.boot_ms, self.turn.leader_ms)) is not None:
             found = window.first_free(run.first, run.end)
             if found is None or found[1] > run.first:
                 flows.drop(run, run.end if found is None else found[1])
@@ -198,7 +198,7 @@ class Selector:
             state, first, end, tried = found
             return Candidate(state, first, min(end, first + room), tried)
         if flows.later:
-            self.limited.set(view.group.id, ceil(flows.later[0][0]))
+            self.limited.set(view, ceil(flows.later[0][0]))
         return None
 
     def _room(self, view: PartitionView) -> int:
@@ -210,7 +210,7 @@ class Selector:
         group.boot_ms = now_ms = self.turn.boot_ms
         allowed = group.limits.allowed(group.in_flight, now_ms)
         if allowed <= 0 and (next_ms := group.limits.next_ms) is not None and next_ms > now_ms:
-            self.limited.set(group.id, ceil(next_ms))
+            self.limited.set(view, ceil(next_ms))
         return min(room, allowed)
 
     def _count_choice(self, view: PartitionView, flows: FlowIndex, part: Part, state: str) -> None:

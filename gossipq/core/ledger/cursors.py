@@ -6,23 +6,24 @@ this bound back. So a new leader knows how far the earlier one can have come.
 """
 
 from bisect import bisect_right
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import AckRows
 from gossipq.core.ledger.exceptions import Exceptions, Ranges, dead_rows
 from gossipq.core.ledger.records import CursorState, Hold
-from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
+from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table, payloads
 from gossipq.types import Offset
 
 #: finished records above the first open one can reach this many windows ahead
 WINDOWS_PASSED_MAX = 64
 #: replayed records per group that are examined when retention looks for what it can remove
 REPLAYED_LOOKED_AT = 1_024
+PAUSES_MAX = 1_024  #: paused flows of a group in a partition; of more, the pauses that end first are dropped
 
 
 class Cursor:
-    __slots__ = ("_table", "acks", "dead", "exceptions", "holds", "passed", "state")
+    __slots__ = ("_table", "acks", "dead", "exceptions", "holds", "passed", "pauses", "state")
 
     def __init__(self, table: Table, state: CursorState) -> None:
         self._table, self.state = table, state
@@ -31,6 +32,7 @@ class Cursor:
         self.exceptions = Exceptions(table, state.partition, state.group_id)
         self.dead = dead_rows(table, state.partition, state.group_id)
         self.acks = AckRows(table, state.partition, state.group_id)
+        self.pauses: dict[int, payloads.FlowPause] = {}  #: by hash of the flow; some may be over
 
     @property
     def exceptional(self) -> bool:
@@ -56,6 +58,17 @@ class Cursor:
                 held.append((row_key, records.encode(records.HoldRow(*row))))
         if held:
             self._table.put_many(held)
+
+    def pause(self, row: payloads.FlowPause, time_ms: int) -> None:
+        """Pause a flow, unless it is paused for longer, and forget pauses that are over at a leader time."""
+        kept = {flow: each for flow, each in self.pauses.items() if each.until_ms > time_ms}
+        if row.flow not in kept or kept[row.flow].until_ms < row.until_ms:
+            kept[row.flow] = row
+        while len(kept) > PAUSES_MAX:
+            del kept[min(kept.values(), key=attrgetter("until_ms", "flow")).flow]
+        self.pauses = kept
+        name = records.key(b"f", self.state.partition, self.state.group_id)
+        self._table.put(name, records.encode(list(kept.values())))
 
     def fresh(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
         """Return the parts of [first, end) that the cursor has not passed."""

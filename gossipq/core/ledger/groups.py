@@ -324,6 +324,13 @@ class Groups:
     def fail(self, entry: Entry, payload: payloads.Fail) -> Counted:
         return self._over(entry, payload.group_id, "", [], payload.rows)
 
+    def pause_flows(self, entry: Entry, payload: payloads.PauseFlows) -> Outcome:
+        for row in payload.rows:
+            cursor = self._host.cursor(row.partition, payload.group_id)
+            if cursor is not None:
+                cursor.pause(row, entry.time_ms)
+        return DONE
+
     def _over(
         self,
         entry: Entry,

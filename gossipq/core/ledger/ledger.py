@@ -57,6 +57,7 @@ _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
 _decode_group = msgspec.msgpack.Decoder(GroupState).decode
 _decode_cursor = msgspec.msgpack.Decoder(CursorState).decode
 _decode_hold = msgspec.msgpack.Decoder(HoldRow).decode
+_decode_pauses = msgspec.msgpack.Decoder(list[payloads.FlowPause]).decode
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
 TOMBSTONE_MS = limits.DAY_MS * 7  #: leader time for which a shard remembers the removal of a topic
 SWEPT_ROWS = 256  #: of unique names that one FORGET looks at in a partition
@@ -137,6 +138,7 @@ class Ledger:
             log.RESULT: self.results.ack,
             log.EXPIRE_RESULTS: self.results.expire,
             log.PROGRESS: self.results.report,
+            log.PAUSE_FLOWS: self._groups.pause_flows,
         }
 
     def _load(self) -> None:
@@ -165,6 +167,10 @@ class Ledger:
             if (cursor := self.cursors.get(partition, {}).get(group_id)) is not None:
                 held = _decode_hold(row)
                 cursor.holds.load(first, held.end, held.hold)
+        for row_key, row in self._scan(b"f"):
+            partition, group_id = records.U64X2.unpack_from(row_key, 1)
+            if (cursor := self.cursors.get(partition, {}).get(group_id)) is not None:
+                cursor.pauses = {each.flow: each for each in _decode_pauses(row)}
         for row_key, row in self._scan(b"Z"):
             partition, first = records.U64X2.unpack_from(row_key, 1)
             known = self.partitions.get(partition)

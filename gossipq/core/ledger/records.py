@@ -12,6 +12,7 @@
     "C" partition group id            CursorState
     "p" partition group id first      end of records above the cursor that it has passed
     "h" partition group id first      HoldRow: a lease, or what was given back
+    "f" partition group id            the paused flows: a list of FlowPause
     "A" partition group id first      AckRow: one ack, or a page of them
     "V" partition group id first      ExceptionRow: neither new nor done, so that the cursor can pass
     "Y" partition group id due first  when an exception row is to be looked at again

@@ -289,7 +289,7 @@ class Sweeper:
         return self._rest(
             (
                 *(b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"i", b"I", b"J", b"j", b"Z", b"F", b"R", b"v"),
-                *(b"s", b"l", b"u", b"r", b"c", b"w"),
+                *(b"s", b"l", b"u", b"r", b"c", b"w", b"f"),
             ),
             row_key,
             (partition,),
@@ -301,7 +301,7 @@ class Sweeper:
         """Delete rows of a group that has ended, in one partition."""
         name = records.U64X2.unpack_from(row_key, 1)
         count = self._bodies((b"L", b"V"), name, rows_max)
-        return self._rest((b"A", b"Q", b"Y", b"U", b"p", b"h"), row_key, name, count, rows_max)
+        return self._rest((b"A", b"Q", b"Y", b"U", b"p", b"h", b"f"), row_key, name, count, rows_max)
 
     def _rest(
         self, prefixes: tuple[bytes, ...], row_key: bytes, name: tuple[int, ...], count: int, rows_max: int

@@ -453,9 +453,24 @@ class ConsumeRequests:
             self._dispatch.settle(subscription, message.ranges)
         reason = message.reason[:ERROR_BYTES_MAX]  # the report may have to wait for its turn
         name = message.delay_ms, message.failed, reason, message.dead
+        if message.pause_flow:
+            self._pause_flows(subscription, message.ranges, message.delay_ms, reason)
         self._dispatch.settlement.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:
             self._desk.reply(request, Acked(waiter.lost))
+
+    def _pause_flows(
+        self, subscription: Subscription, ranges: list[Range], delay_ms: int, reason: str
+    ) -> None:
+        """Raises BadRequest."""
+        within("delay_ms of a pause", delay_ms, 1, DELAY_MS_MAX)
+        assert subscription.group is not None, "readers are refused before"
+        until_ms = self._desk.due_after(delay_ms)
+        rows = self._dispatch.flow_pauses.pause(subscription, ranges, until_ms, reason)
+        if rows:
+            self._desk.propose(
+                log.PAUSE_FLOWS, payloads.encode(payloads.PauseFlows(subscription.group.id, rows))
+            )
 
     def _started(self, request: Request) -> None:
         message: Started = request.message

@@ -14,6 +14,7 @@ import msgspec
 
 from gossipq import limits, next_steps
 from gossipq.core.delivery import (
+    AGED_SHARE,
     NUMBER_MAX,
     Dispatch,
     Lease,
@@ -322,7 +323,10 @@ class ExplainRequests:
         priority = limits.PRIORITY if priorities is None else priorities[at]
         higher, others = view.flows.before(priority, hashes[at] if hashes is not None else 0)
         if higher > priority:
-            return f"its priority is {priority}, and records of priority {higher} come first"
+            because = f"its priority is {priority}, and records of priority {higher} come first"
+            if view.flows.is_aged(priority, self._desk.leader_ms):
+                return f"{because}, but one of {AGED_SHARE}, since some of its priority wait too long"
+            return because
         if others and view.flows.by_flow:
             flow = self._ledger.opened.text(place.entry, FLOWS, at).decode("utf-8", "replace")
             whose = f"flow {flow}" if flow else "the flow without a name"
@@ -339,19 +343,36 @@ class ExplainRequests:
                 return f"the group has {count} in flight, as many as may be, with {_holders(view)}"
             left_ms = ceil((group.limits.next_ms or now_ms) - now_ms)
             return f"it waits for the rate of the group, {span(max(1, left_ms))}"
-        place = place_of(self._ledger, view.cursor, view.partition, offset)
-        if flows is None or bounds is None or place is None:
+        flow, whose = self._flow_at(view, offset)
+        if flows is None or bounds is None or flow not in flows.held:
             return ""
-        hashes = self._ledger.opened.column(place.entry, FLOW_HASH) if place.columns & FLOW_HASH else None
-        flow = hashes[place.record] if hashes is not None else 0
-        if flow not in flows.held:
-            return ""
-        name = self._ledger.opened.text(place.entry, FLOWS, place.record).decode("utf-8", "replace")
-        whose = f"flow {name}" if name else "the flow without a name"
         if bounds.is_full(flow):
             count = many(config.flow_concurrency, "record")
             return f"{whose} has {count} in flight, as many as may be, with {_holders(view)}"
         return f"it waits for the rate of {whose}, {span(max(1, ceil(bounds.next_ms(flow) - now_ms)))}"
+
+    def _flow_at(self, view: PartitionView, offset: Offset) -> tuple[int, str]:
+        """Return the hash of a record's flow, and the flow in words."""
+        place = place_of(self._ledger, view.cursor, view.partition, offset)
+        hashes = None
+        if place is not None and place.columns & FLOW_HASH:
+            hashes = self._ledger.opened.column(place.entry, FLOW_HASH)
+        if place is None or hashes is None or not hashes[place.record]:
+            return 0, "the flow without a name"
+        name = self._ledger.opened.text(place.entry, FLOWS, place.record)
+        return hashes[place.record], f"flow {name.decode('utf-8', 'replace')}"
+
+    def _pause_of(self, view: PartitionView, offset: Offset) -> str:
+        """Say that the flow of a record is paused; "" if it is not."""
+        if view.flow_limits is None or not view.flow_limits.paused:
+            return ""
+        flow, whose = self._flow_at(view, offset)
+        left_ms = view.flow_limits.paused_ms(flow, self._dispatch.turn.boot_ms)
+        if not left_ms:
+            return ""
+        row = view.cursor.pauses.get(flow)
+        by = f" by {row.consumer}{f': {row.reason}' if row.reason else ''}" if row is not None else ""
+        return f"{whose} is paused for another {span(ceil(left_ms))}{by}"
 
     def _left_ms(self, named: Named, view: PartitionView) -> int | None:
         """Time until a record of a group expires; negative if it has expired. None: it does not
@@ -505,6 +526,8 @@ class ExplainRequests:
             return "paused", "the group is paused", step("paused")
         if group is None or not any(view in member.views for member in group.members.values()):
             return "no consumer", "no consumer is there", step("no consumer")
+        if view is not None and (because := self._pause_of(view, offset)):
+            return "moving", because, step("moving")
         members = group.served_members()
         if not any(member.can_take for member in members):
             because = "its consumers have no credit left: they are busy"
@@ -512,6 +535,8 @@ class ExplainRequests:
                 because = (
                     "its consumers are busy: they hold as many records as they may before they start them"
                 )
+            if view is not None and view.flows is not None:
+                because = f"{because}; {self._turn_of(view, offset)}"
             return "no credit", because, step("no credit")
         if view is not None and view.is_full:
             because = f"{many(config.in_flight_max, 'record')} are in flight, as many as may be"

@@ -228,6 +228,7 @@ class OperateRequests:
             ("weights", ", ".join(f"{flow}={weight}" for flow, weight in config.weights.items()), "group"),
             *((name, str(getattr(config, name)), "group") for name in ("concurrency", "flow_concurrency")),
             *((name, rate_text(getattr(config, name)), "group") for name in ("rate", "flow_rate")),
+            *((name, str(getattr(config, name)), "group") for name in ("flow_backlog", "age_after_ms")),
             ("group_idle_ms", str(topic.group_idle_ms), "topic" if topic.group_idle_ms else "none"),
         ]
 

@@ -4,6 +4,7 @@ disks.
 `level = "none"` uses no sequence. Nothing is promised for such records, so no gap can be noticed.
 """
 
+from collections import Counter
 from functools import partial
 
 from gossipq import limits
@@ -29,6 +30,8 @@ from gossipq.messages import Publish
 from gossipq.permissions import SYSTEM, require_writer
 from gossipq.types import (
     DELAY,
+    FLOW_HASH,
+    FLOWS,
     ID_HASH,
     UNIQUE_HASH,
     BatchInfo,
@@ -84,19 +87,41 @@ class PublishRequests:
             self.require_space(partition, info)  # a repeat passes: it is answered and adds nothing
             if not self._desk.leading:
                 raise NotLeader(f"this worker is not the leader of shard {self._desk.shard}")
+        flows = self._flows_of(partition, info, batch) if columns & FLOW_HASH else None
         due = self.due_of(info, batch, message.age_ms) if columns & DELAY else None
         payload = log.publish_payload(partition, info, due)
         if message.acks:
             self._step(request, info, payload)
+            if flows:
+                self._dispatch.backlogs.add(partition, self._desk.last, flows)
             return
         confirmed = (message.level or config.level) != "none"
         index = self._desk.propose(log.PUBLISH, payload, confirmed, batch, info.crc)
+        if flows:
+            self._dispatch.backlogs.add(partition, index, flows)
         if info.sequence:
             self._bringing[partition, info.producer, info.sequence] = index
             if len(self._bringing) > self._bringing_max:
                 self._forget_brought()
         if confirmed:
             self._desk.pending.publishes[index] = request
+
+    def _flows_of(self, partition: PartitionKey, info: BatchInfo, batch: bytes) -> Counter[int] | None:
+        """Count the records of each flow of a batch, if a group bounds them. Records without a flow have no
+        bound. Raises FlowFull, Busy, unless the batch is a repeat.
+        """
+        group_ids = self._dispatch.backlogs.bounded(partition)
+        hashes = self._desk.columns.fixed(batch, FLOW_HASH) if group_ids else None
+        if hashes is None or self._knows(partition, info):
+            return None
+
+        def name_of(flow: int) -> str:
+            return self._desk.columns.text(batch, FLOWS, hashes.index(flow)).decode("utf-8", "replace")
+
+        counts = Counter(hashes)
+        counts.pop(0, None)
+        self._dispatch.backlogs.require_room(partition, group_ids, counts, name_of)
+        return counts
 
     def _require_place(self, info: BatchInfo) -> None:
         """For a batch with ids or unique names. Raises BadRequest, Busy."""

@@ -43,6 +43,7 @@ ROLLUP, REGROUP = 40, 41
 ACCESS = 42
 SCHEDULE, TICK = 43, 44
 RESULT, EXPIRE_RESULTS, PROGRESS = 50, 51, 52
+PAUSE_FLOWS = 53
 VERSION = 2  #: highest payload version that this code writes and reads, for every kind
 
 
@@ -185,6 +186,7 @@ KINDS: dict[int, EntryKind] = {
     RESULT: _kind(payloads.AckWithResults),
     EXPIRE_RESULTS: _kind(payloads.ExpireResults),
     PROGRESS: _kind(payloads.ProgressReports),
+    PAUSE_FLOWS: _kind(payloads.PauseFlows),
 }
 SINCE_2 = frozenset(kind for kind, row in KINDS.items() if row.version == 2)
 SWEPT = frozenset(kind for kind, row in KINDS.items() if row.is_swept)

@@ -188,6 +188,21 @@ class Fail(msgspec.Struct, array_like=True, frozen=True):
     rows: list[FailRow]
 
 
+class FlowPause(msgspec.Struct, array_like=True, frozen=True):
+    """No record of a flow is delivered before `until_ms`, leader time, because its consumer said so."""
+
+    partition: PartitionKey
+    flow: int  #: its hash; 0 = the records without a flow
+    until_ms: int
+    consumer: str
+    reason: str
+
+
+class PauseFlows(msgspec.Struct, array_like=True, frozen=True):
+    group_id: int
+    rows: list[FlowPause]
+
+
 class ParkRow(msgspec.Struct, array_like=True, frozen=True):
     partition: PartitionKey
     first: Offset

@@ -322,6 +322,8 @@ class GroupPolicy(Shape, kw_only=True):
     flow_concurrency: Whole | None = None
     rate: str | None = None
     flow_rate: str | None = None
+    flow_backlog: Whole | None = None
+    age_after: Duration | None = None
 
 
 class Seek(Shape, kw_only=True):

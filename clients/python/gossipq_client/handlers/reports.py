@@ -13,7 +13,7 @@ from gossipq_client.handlers.crew import Crew
 from gossipq_client.handlers.registry import Handler
 from gossipq_client.io import log
 from gossipq_client.session import Record
-from gossipq_client.values import Reject, Retry, TimeLimitExceeded
+from gossipq_client.values import Reject, Retry, RetryFlow, TimeLimitExceeded
 
 if TYPE_CHECKING:
     from gossipq_client.handlers.middleware import Middleware
@@ -38,6 +38,10 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
             log.warning("%s: %s", handler.name, error, extra=fields)
         case Reject():
             log.warning("%s: %r is a dead letter: %s", handler.name, message, error, extra=fields)
+        case RetryFlow():
+            log.info(
+                "%s: %r and its flow will be delivered later: %s", handler.name, message, error, extra=fields
+            )
         case Retry() if last:
             log.warning("%s: %r failed for the last time: %s", handler.name, message, error, extra=fields)
         case Retry():

@@ -8,7 +8,7 @@ from gossipq.errors import BadRequest
 from gossipq.values import GroupOptions
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.pace import CREDIT_START
-from gossipq_client.values import Backoff, Mode, Order, group_options, inputs
+from gossipq_client.values import Backoff, GroupPolicy, Mode, Order, group_options, inputs
 
 Routes = str | Iterable[str]
 
@@ -39,6 +39,9 @@ class FetchOptions(TypedDict, total=False):
     flow_concurrency: records of each flow that may be in flight; 0 = no limit
     rate: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no limit
     flow_rate: the same for each flow
+    flow_backlog: records of each flow that may wait in a partition; a publish beyond raises FlowFull;
+        0 = no bound
+    age_after: records that wait longer get one of ten deliveries, whatever their priority; 0 = they do not
     """
 
     start: inputs.Start | inputs.Starts | None
@@ -56,6 +59,8 @@ class FetchOptions(TypedDict, total=False):
     flow_concurrency: int | None
     rate: str | None
     flow_rate: str | None
+    flow_backlog: int | None
+    age_after: inputs.Duration | None
 
 
 class ConsumeOptions(FetchOptions, total=False):
@@ -161,21 +166,11 @@ def joining(
     flow_concurrency: int | None = None,
     rate: str | None = None,
     flow_rate: str | None = None,
+    flow_backlog: int | None = None,
+    age_after: inputs.Duration | None = None,
 ) -> Joining:
     """Checks the options. Raises BadRequest."""
-    options = group_options(
-        mode=mode,
-        lease=lease,
-        attempts_max=attempts_max,
-        backoff=backoff,
-        order=order,
-        weights=weights,
-        concurrency=concurrency,
-        flow_concurrency=flow_concurrency,
-        rate=rate,
-        flow_rate=flow_rate,
-    )
-    said = {
+    policy: GroupPolicy = {
         "mode": mode,
         "lease": lease,
         "attempts_max": attempts_max,
@@ -186,8 +181,11 @@ def joining(
         "flow_concurrency": flow_concurrency,
         "rate": rate,
         "flow_rate": flow_rate,
+        "flow_backlog": flow_backlog,
+        "age_after": age_after,
     }
-    if not group and (names := [f"{name}=" for name, value in said.items() if value is not None]):
+    options = group_options(**policy)
+    if not group and (names := [f"{name}=" for name, value in policy.items() if value is not None]):
         raise BadRequest(f"{', '.join(names)} without a group", hint='name one: group="billing"')
     names = inputs.names_of(topics)
     where = _checked_start(start, group, names)

@@ -231,8 +231,7 @@ class Settling(Subscribing):
             call = part.nacks.get(outcome)
             message = call.message if call is not None and not call.request_id else None
             if not isinstance(message, Nack) or len(message.ranges) >= MOVED_RANGES_MAX:
-                failed, delay_ms, reason, dead = outcome
-                message = Nack(part.number, [], delay_ms, failed, reason, dead)
+                message = _nack_of(part.number, [], outcome)
                 if call is not None:
                     self._calls.send(call)
                 part.nacks[outcome] = self._calls.prepare(message, part.shard, self._left)
@@ -274,10 +273,9 @@ class Settling(Subscribing):
         offsets. Until the leader has answered, later records of these keys that it sends are given
         back too: it did not know of the failure.
         """
-        failed, delay_ms, reason, dead = outcome
         calls = [
             self._calls.prepare(
-                Nack(part.number, ranges[at : at + MOVED_RANGES_MAX], delay_ms, failed, reason, dead),
+                _nack_of(part.number, ranges[at : at + MOVED_RANGES_MAX], outcome),
                 part.shard,
                 self._left,
             )
@@ -362,3 +360,8 @@ class Settling(Subscribing):
             for held in helds:
                 if held.partition == partition and first < held.end and held.first < end:
                     held.lose([(first, end)])
+
+
+def _nack_of(number: int, ranges: list[Range], outcome: Outcome) -> Nack:
+    failed, delay_ms, reason, dead, pause_flow = outcome
+    return Nack(number, ranges, delay_ms, failed, reason, dead, pause_flow)

@@ -19,6 +19,17 @@ class Retry(Exception):
         self.delay_ms, self.reason = delay_ms(delay), reason
 
 
+class RetryFlow(Retry):
+    """A handler raises this when the whole flow of a record must wait for `after`, in seconds or as "5m": a
+    service answered 429, for example. The record comes again then, and no other record of its flow before.
+    No failure is counted. In a group of another order than "fair", only the record itself waits.
+    """
+
+    def __init__(self, after: inputs.Duration, reason: str = "") -> None:
+        super().__init__(reason=reason)
+        self.delay_ms = inputs.duration_ms(after, "after", 1, limits.DELAY_MS_MAX)
+
+
 class Reject(Exception):
     """A handler raises this to end the attempts: the record becomes a dead letter."""
 
@@ -40,13 +51,14 @@ class Undecodable(Reject):
 
 class Outcome(NamedTuple):
     """The contents of a NACK. `failed` counts as a failure; a `dead`
-    record gets no further attempt.
+    record gets no further attempt. With `pause_flow` its whole flow waits.
     """
 
     failed: bool = False
     delay_ms: int = 0
     reason: str = ""
     dead: str = ""
+    pause_flow: bool = False
 
 
 GIVEN_BACK = Outcome()
@@ -71,6 +83,8 @@ def of(error: BaseException) -> Outcome:
     the program and leaves the record unfinished.
     """
     match error:
+        case RetryFlow():
+            return Outcome(False, error.delay_ms, shortened(error.reason), "", True)
         case Retry():
             return Outcome(True, error.delay_ms, shortened(error.reason))
         case Undecodable():

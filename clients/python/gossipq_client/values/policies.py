@@ -83,6 +83,9 @@ class GroupPolicy(TypedDict, total=False):
     flow_concurrency: records of each flow that may be in flight; 0 = no limit
     rate: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no limit
     flow_rate: the same for each flow
+    flow_backlog: records of each flow that may wait in a partition; a publish beyond raises FlowFull;
+        0 = no bound
+    age_after: records that wait longer get one of ten deliveries, whatever their priority; 0 = they do not
     """
 
     mode: Mode | None
@@ -99,6 +102,8 @@ class GroupPolicy(TypedDict, total=False):
     flow_concurrency: int | None
     rate: str | None
     flow_rate: str | None
+    flow_backlog: int | None
+    age_after: inputs.Duration | None
 
 
 def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
@@ -177,6 +182,8 @@ def group_options(
     flow_concurrency: int | None = None,
     rate: str | None = None,
     flow_rate: str | None = None,
+    flow_backlog: int | None = None,
+    age_after: inputs.Duration | None = None,
 ) -> GroupOptions:
     """Builds the options of a group. Raises BadRequest."""
     if mode not in (None, *MODES):
@@ -202,6 +209,10 @@ def group_options(
         flow_concurrency=_concurrency(flow_concurrency, "flow_concurrency"),
         rate=None if rate is None else rate_of(rate, "rate"),
         flow_rate=None if flow_rate is None else rate_of(flow_rate, "flow_rate"),
+        flow_backlog=_concurrency(flow_backlog, "flow_backlog"),
+        age_after_ms=None
+        if age_after is None
+        else inputs.duration_ms(age_after, "age_after", 0, limits.DELAY_MS_MAX),
     )
 
 

@@ -360,6 +360,15 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
 )
 @click.option("--rate", help='deliveries of the group in a time: 10/s, 600/1m, "10/s burst 20", none')
 @click.option("--flow-rate", help="the same for each flow")
+@click.option(
+    "--flow-backlog",
+    type=click.IntRange(min=0),
+    help="records of each flow that may wait in a partition; publishes beyond are refused; 0 = no bound",
+)
+@click.option(
+    "--age-after",
+    help="records that wait longer get one of ten deliveries, whatever their priority: 1m; 0 = they do not",
+)
 @pass_choices
 def change(choices: Choices, /, topic: str, group: str | None, named: str | None, **policy: Any) -> None:
     """Change the policy of a group; options that are not given stay as they are.
