@@ -230,7 +230,7 @@ def test_a_batch_that_was_about_to_go_is_not_missed(mq, tmp_path, restore):
 
     with folder_at(str(tmp_path / "backup"), writes=True) as folder:
         Backup(Early(), folder, Pace(0), lambda done: None).run()
-    assert [message.value for message in restore().fetch("orders", "billing", n=9, wait=2.0)] == [b"first"]
+    assert [message.value for message in restore().fetch("orders", "billing", n=9, wait=30)] == [b"first"]
 
 
 def test_what_waits_to_be_swept_needs_no_batch():

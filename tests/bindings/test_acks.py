@@ -27,6 +27,7 @@ from bindings.test_bindings import skip_if_missing
 from bindings.test_c import LEAKS
 from bindings.test_faults import ALL, needs_c, needs_go, run_c, run_go
 from gossipq_cli.conformance.driver import Driver
+from waiting import quickest
 
 WORKS_S = 1.0  #: the user, on the record behind those that are acked
 SOON_S = 0.3  #: an ack leaves, on a busy machine
@@ -55,16 +56,20 @@ class Slow:
 
 @needs_c
 def test_c_acks_leave_though_the_user_calls_nothing_and_one_has_no_answer() -> None:
-    leader = Slow()
-    with FakeNode(leader) as node:
-        run_c(node.endpoint, "works")
-        ended_s = time.monotonic()
-    offsets = [
-        offset for _, ranges in leader.acked for _, first, end in ranges for offset in range(first, end)
-    ]
-    assert sorted(offsets) == [0, 1, 2]
-    last_s, _ = leader.acked[-1]
-    assert ended_s - last_s > WORKS_S - SOON_S
+    def work() -> float:
+        """How long the last ack took; the program ends when its work is done."""
+        leader = Slow()
+        with FakeNode(leader) as node:
+            run_c(node.endpoint, "works")
+            ended_s = time.monotonic()
+        offsets = [
+            offset for _, ranges in leader.acked for _, first, end in ranges for offset in range(first, end)
+        ]
+        assert sorted(offsets) == [0, 1, 2]
+        last_s, _ = leader.acked[-1]
+        return WORKS_S - (ended_s - last_s)
+
+    quickest(work, SOON_S)
 
 
 class Taker:
@@ -149,7 +154,7 @@ def named(node: FakeNode, verb: int) -> list[int]:
 
 
 def until(node: FakeNode, verb: int, offsets: list[int]) -> None:
-    end_s = time.monotonic() + 5
+    end_s = time.monotonic() + 30
     while named(node, verb) != offsets:
         assert time.monotonic() < end_s, f"{verb}: {named(node, verb)} and not {offsets}"
         time.sleep(0.01)
@@ -172,7 +177,7 @@ def test_records_that_did_not_begin_go_back_if_another_consumer_has_nothing(lang
         assert given[2:4] == [-1, False]
         driver.ack(first)
         for offset in (1, 2, 3):
-            record = driver.next(5.0)
+            record = driver.next(30.0)
             assert record is not None
             assert record.offset == offset
             driver.ack(record)

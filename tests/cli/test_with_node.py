@@ -249,7 +249,7 @@ def test_sub_waits_for_the_first_alarm(node, gossipq) -> None:
         )
         with Client([node.endpoint], "a node", 5.0, key_of_node(node.token(), bytes(16))) as mq:
             mq.create_topic("_alarms")
-            mq.publish("_alarms", "low disk", timeout=5)
+            mq.publish("_alarms", "low disk", timeout=30)
         out, _ = process.communicate(timeout=30)
     finally:
         process.kill()

@@ -416,7 +416,7 @@ def test_the_asyncio_client_gives_such_a_handler_no_other_message(broker: testin
         async with aio.connect(broker.endpoint) as mq:
             mq.add_middleware(seen)
 
-            @mq.consumer("aoverdue", group="g", time_limit="50ms", attempts_max=1)
+            @mq.consumer("aoverdue", group="g", time_limit="1s", attempts_max=1)
             def work(msg: aio.Message) -> None:
                 began.append(msg.value)
                 if msg.value == b"stuck":

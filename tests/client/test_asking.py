@@ -624,7 +624,7 @@ def test_lists_are_asked_page_by_page(movable: testing.Client, monkeypatch: pyte
     for name in names:
         movable.create_topic(name)
         movable.publish(name, name.encode())
-        assert movable.fetch(name, group="g", n=1, wait=5)
+        assert movable.fetch(name, group="g", n=1, wait=30)
     whole = movable.admin.stats()
     monkeypatch.setattr(limits, "LIST_ROWS_MAX", 4)
     assert [info.name for info in movable.topics()] == names

@@ -238,7 +238,7 @@ class TestConsume:
 
     def test_a_reader_that_stops_at_the_end_begins_at_the_first_record(self, mq: Client, topic: str) -> None:
         """It began behind the last record, so that it read nothing."""
-        mq.publish_many(topic, [b"1", b"2"], timeout=5)
+        mq.publish_many(topic, [b"1", b"2"], timeout=30)
         assert [msg.value for msg in mq.read(topic)] == [b"1", b"2"]
         assert [msg.value for msg in mq.read(topic, order="time")] == [b"1", b"2"]
 
@@ -334,7 +334,7 @@ class TestFetch:
         began = time.monotonic()
         batch = mq.fetch(topic, "g", wait=0.2)
         assert (len(batch), batch.values(), list(batch)) == (0, [], [])
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < PATIENCE_S
         mq.ack_soon(batch)
 
     def test_n_is_a_maximum_and_views_agree(self, mq: Client, topic: str) -> None:
@@ -425,7 +425,7 @@ class TestEnds:
 
         def use() -> None:
             mq.publish(topic, b"child", timeout=PATIENCE_S)
-            assert len(mq.fetch(topic, "of the child", n=3, wait=PATIENCE_S)) == 3
+            assert len(mq.fetch(topic, "of the child", n=3, min=3, wait=PATIENCE_S)) == 3
             for msg in (in_loop, fetched):
                 with pytest.raises(LeaseLost):
                     msg.ack(timeout=PATIENCE_S)

@@ -408,13 +408,13 @@ def test_an_asyncio_result_whose_time_ends_with_the_confirm_is_the_receipt(broke
         async with connect(broker.endpoint) as mq:
             await mq.publish("in.time", b"x")
             pending = mq.post("in.time", b"y")
-            result = asyncio.create_task(pending.result(0.02))
+            result = asyncio.create_task(pending.result(0.3))
             await asyncio.sleep(0)
             real = mq._engine.transport.receive
             mq._engine.transport.receive = list  # type: ignore[method-assign]
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
             mq._engine.transport.receive = real  # type: ignore[method-assign]
-            time.sleep(0.1)  # the loop is busy until both have come
+            time.sleep(0.4)  # the loop is busy until both have come
             mq._turn()
             assert (await result).offset == 1
 

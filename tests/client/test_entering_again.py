@@ -68,7 +68,7 @@ def test_what_is_left_of_an_earlier_life_fails(broker: testing.Broker) -> None:
         in_hand = next(loop)
     with mq:
         assert receipt.result(5).count == 3
-        assert [len(mq.fetch("left", "g", n=3, wait=5))] == [3]
+        assert [len(mq.fetch("left", "g", n=3, min=3, wait=30))] == [3]
         with pytest.raises(LeaseLost):
             in_hand.ack_soon()
         with pytest.raises(BadRequest):

@@ -194,7 +194,7 @@ CONNECT = "import gossipq_client\nmq = gossipq_client.connect(sys.argv[1])\n"
 LATE = """
 def publish():
     try:
-        print(mq.publish("late", b"x", timeout=5).partition)
+        print(mq.publish("late", b"x", timeout=30).partition)
     except gossipq_client.ClientClosed as closed:
         print(closed)
 
@@ -235,5 +235,5 @@ def test_a_client_does_without_a_thread_where_none_can_start(
         patched.setattr(threading.Thread, "start", start)
         mq.post("threadless", b"x")
     with mq:
-        assert mq.publish("threadless", b"x", timeout=5).offset == 1
-        assert len(mq.fetch("threadless", "g", n=3, wait=5)) == 2
+        assert mq.publish("threadless", b"x", timeout=30).offset == 1
+        assert len(mq.fetch("threadless", "g", n=3, min=2, wait=30)) == 2

@@ -96,7 +96,7 @@ def test_who_does_not_fetch_ahead_holds_what_it_was_given_and_no_more(broker: te
         for count in range(1, 11):
             assert len(fetcher.fetch(2)) == 2
             assert mq.topic("orders").groups()[0].in_flight == 2 * count
-        assert len(other.fetch("orders", group="billing", n=100, wait=10)) == 80
+        assert len(other.fetch("orders", group="billing", n=100, min=80, wait=10)) == 80
 
 
 def test_who_knows_a_delivery_can_ack_it(broker: testing.Broker) -> None:
@@ -281,7 +281,7 @@ def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.B
 
 def put(broker: testing.Broker, topic: str, count: int) -> None:
     with broker.connect() as mq:
-        mq.publish_many(topic, [b"x"] * count, timeout=5)
+        mq.publish_many(topic, [b"x"] * count, timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_fetch_that_waits_for_more_and_is_broken_off_gives_back_what_it_has(br
             with pytest.raises(asyncio.CancelledError):
                 await task
             async with aio.connect(broker.endpoint) as other:
-                assert len(await other.fetch("broken", "g", wait=5)) == 1
+                assert len(await other.fetch("broken", "g", wait=30)) == 1
 
     asyncio.run(main())
 

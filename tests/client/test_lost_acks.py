@@ -22,7 +22,7 @@ def broker() -> Iterator[testing.Broker]:
 
 def take(mq: testing.Client, topic: str) -> list[Message]:
     """Two records, of which the first is in other hands by now, which this client does not know."""
-    mq.publish_many(topic, [b"0", b"1"], timeout=5)
+    mq.publish_many(topic, [b"0", b"1"], timeout=30)
     taken = list(mq.fetcher(topic, group="g").fetch(2))
     lose_first(mq.broker, topic)
     return taken

@@ -138,7 +138,7 @@ def test_a_step_is_awaited_once_and_settles_its_message(broker: testing.Broker) 
             await mq.create_topic("step.in", 1)
             await mq.create_topic("step.out", beside="step.in")
             await mq.publish_many("step.in", [b"0", b"1", b"2"])
-            first, second, third = await mq.fetch("step.in", "g", n=3)
+            first, second, third = await mq.fetch("step.in", "g", n=3, min=3)
             async with first:
                 assert (await first.ack_with("step.out", b"a")).offset == 0
             async with second:
@@ -163,7 +163,7 @@ def test_an_ack_is_stored_when_it_returns(broker: testing.Broker, mq: Client) ->
 
     async def main() -> None:
         async with aio.connect(broker.endpoint) as twin:
-            first, second = await twin.fetch("acked", "g", n=2, wait=PATIENCE_S)
+            first, second = await twin.fetch("acked", "g", n=2, min=2, wait=PATIENCE_S)
             await first.ack()
             assert acked() == 3
             second.ack_soon()

@@ -368,7 +368,7 @@ class TestStopping:
         assert sorted(begun) == sorted(done) == [0, 1, 2]
         (row,) = mq.topic("orders").groups()
         assert (row.acked, row.in_flight, row.ready, row.consumers) == (3, 0, 47, 0)
-        assert len(mq.fetch("orders", "g", n=47, wait=PATIENCE_S)) == 47
+        assert len(mq.fetch("orders", "g", n=47, min=47, wait=PATIENCE_S)) == 47
 
     def test_a_handler_may_stop_it(self, mq: testing.Client) -> None:
         publish(mq, 5)
@@ -836,7 +836,7 @@ class TestMessages:
             "orders", b"x", id="order-17", key="ada", headers={"a": "b"}, route="eu.fr", timeout=PATIENCE_S
         )
         mq.publish("orders", b"y", timeout=PATIENCE_S)
-        first, second = mq.fetch("orders", "g", n=2)
+        first, second = mq.fetch("orders", "g", n=2, min=2)
         assert (first.id, first.key, first.headers, first.route) == ("order-17", b"ada", {"a": "b"}, "eu.fr")
         assert (second.id, second.route) == (None, "")
 

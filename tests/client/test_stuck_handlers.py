@@ -90,7 +90,7 @@ def test_others_take_the_place_of_stuck_workers(
     done: list[bytes] = []
 
     def register(client: Any) -> None:
-        @client.consumer(topic, group="g", workers=2, time_limit="300ms", attempts_max=1)
+        @client.consumer(topic, group="g", workers=2, time_limit="1s", attempts_max=1)
         def work(value: bytes) -> None:
             if value == b"hang":
                 free.wait(PATIENCE_S)
@@ -135,7 +135,7 @@ def test_a_worker_that_returns_leaves_its_place_to_the_other(
     now, most, lock, done = [0], [0], threading.Lock(), list[bytes]()
 
     def register(client: Any) -> None:
-        @client.consumer(topic, group="g", time_limit="400ms", attempts_max=2, backoff="1ms")
+        @client.consumer(topic, group="g", time_limit="1s", attempts_max=2, backoff="1ms")
         def work(msg: Message) -> None:
             if msg.value == b"hang" and msg.attempt == 1:
                 free.wait(PATIENCE_S)
@@ -169,7 +169,7 @@ def test_a_key_is_free_once_its_handler_exceeded_its_limit(
     def register(client: Any) -> None:
         options: dict[str, Any] = {"mode": "key_ordered", "attempts_max": 2, "backoff": "1ms"}
 
-        @client.consumer(topic, group="g", workers=2, time_limit="300ms", **options)
+        @client.consumer(topic, group="g", workers=2, time_limit="1s", **options)
         def work(msg: Message) -> None:
             if msg.value == b"hang" and msg.attempt == 1:
                 free.wait(PATIENCE_S)

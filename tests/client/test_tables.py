@@ -26,7 +26,7 @@ def mq(broker):
 
 def published(mq, count=100, **options):
     for first in range(0, count, 10):
-        mq.publish_many("t", [b"%d" % number for number in range(first, first + 10)], **options, timeout=5)
+        mq.publish_many("t", [b"%d" % number for number in range(first, first + 10)], **options, timeout=30)
 
 
 def offsets(stretches):
@@ -128,7 +128,7 @@ def test_a_table_has_the_records_as_columns(mq):
     pytest.importorskip("pyarrow")
     mq.create_topic("t", partitions=2)
     published(mq, partition=0)
-    mq.publish("t", b"full", key="ada", headers={"k": b"v"}, route="eu", id="i", partition=1, timeout=5)
+    mq.publish("t", b"full", key="ada", headers={"k": b"v"}, route="eu", id="i", partition=1, timeout=30)
     table = mq.read("t").to_arrow()
     table.validate(full=True)
     assert table.schema.equals(columns.schema("messages"))

@@ -57,7 +57,7 @@ def test_a_failure_comes_again(mq):
 def test_another_one_begins_with_nothing(mq, gossipq_broker):
     assert mq.topics() == []
     with connect() as other:
-        other.publish("orders", b"x", timeout=5)
+        other.publish("orders", b"x", timeout=30)
     assert mq.fetch("orders", "g").values() == [b"x"]
     gossipq_broker.advance(1)
 """

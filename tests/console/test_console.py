@@ -99,7 +99,7 @@ def shop(endpoint: str) -> None:
         for value in ("17 apples", "3 pears", "<b>5 plums</b>"):
             mq.publish("orders", value, key="ada", timeout=PATIENCE_S)
         mq.publish("orders", "later", delay="1h", timeout=PATIENCE_S)
-        first, second = mq.fetch("orders", "billing", n=2, wait=5)
+        first, second = mq.fetch("orders", "billing", n=2, min=2, wait=30)
         first.ack_soon()
         second.reject("no such customer")
         mq.flush()

@@ -165,7 +165,8 @@ def test_peers_come_first(world: World) -> None:
     client.send(b"client")
     peer.send(b"peer")
     if world.kind == "zmq":
-        time.sleep(0.2)  # both have arrived then; the order of two sockets is what is asked
+        routers = mailbox._routers.values()  # both have arrived; the order of two sockets is what is asked
+        waiting.until(lambda: [each.get(zmq.EVENTS) & zmq.POLLIN for each in routers] == [zmq.POLLIN] * 2)
     assert [message.control for message in take(mailbox, 2)] == [b"peer", b"client"]
 
 
@@ -381,13 +382,14 @@ def test_who_hangs_up_or_is_away_is_not_dialled_in_a_storm_and_found_soon_when_i
     with socket.create_server(("127.0.0.1", 0)) as rude:
         port = rude.getsockname()[1]
         rude.settimeout(0.05)
-        end = time.monotonic() + 2.0
-        while time.monotonic() < end:
+        began = time.monotonic()
+        while time.monotonic() < began + 2.0 or dialled < 2:
             mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
             mailbox.receive(0)
             with suppress(TimeoutError):
                 rude.accept()[0].close()
                 dialled += 1
+        assert dialled <= 11 * (time.monotonic() - began) / 2
     end = time.monotonic() + 2.0
     while time.monotonic() < end:
         mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
@@ -397,8 +399,7 @@ def test_who_hangs_up_or_is_away_is_not_dialled_in_a_storm_and_found_soon_when_i
     while not back.receive(10):
         mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
         mailbox.receive(0)
-    assert time.monotonic() - began < 0.8
-    assert 2 <= dialled <= 11
+    assert time.monotonic() - began < WAIT_MS / 1000
     for each in (mailbox, back):
         each.close()
 

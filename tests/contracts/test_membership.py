@@ -244,7 +244,10 @@ def test_an_agent_that_hangs_for_long_is_replaced_and_it_is_told_why(
 
 @needs_serf
 @pytest.mark.parametrize("hung_s", [0.0, 1.5, 4.0])
-def test_an_agent_that_hangs_holds_up_no_end(serfs: Town, hung_s: float) -> None:
+def test_an_agent_that_hangs_holds_up_no_end(
+    serfs: Town, hung_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serf_membership, "END_S", 1.0)
     first, second = serfs.build(), serfs.build()
     until(lambda: len(first.found()) == len(second.found()) == 1)
     assert isinstance(second, SerfMembership)
@@ -252,7 +255,7 @@ def test_an_agent_that_hangs_holds_up_no_end(serfs: Town, hung_s: float) -> None
     time.sleep(hung_s)
     began = time.monotonic()
     second.close()
-    assert time.monotonic() - began < serf_membership.END_S + 0.3
+    assert time.monotonic() - began < 3.5, "a call and a farewell without an answer take 3 s each"
     assert not Path(f"/proc/{pid}").exists()
 
 

@@ -242,7 +242,7 @@ class TestNeverFinished:
             )
             kept.append(mq.publish("t", b"after", partition=0, timeout=PATIENCE_S).offset)
             assert kept == [0, 1]
-            assert [message.value for message in mq.fetch("t", group="g", n=2, wait=PATIENCE_S)] == [
+            assert [message.value for message in mq.fetch("t", group="g", n=2, min=2, wait=PATIENCE_S)] == [
                 b"before",
                 b"after",
             ]
@@ -312,7 +312,7 @@ class TestDeaths:
             took = time.monotonic() - began
         print(f"500 records in flight came to another consumer after {took:.1f} s")
         assert sorted(got) == sorted(values)
-        assert took < limits.SESSION_SILENCE_MS / 1000 + 1
+        assert took < limits.LEASE_MS / 1000, "long before their leases ended"
 
     def test_a_worker_that_crashes_is_seen(self, make: Make) -> None:
         node = make().start()
@@ -334,11 +334,8 @@ class TestFarewells:
     def test_sigterm_under_load_loses_nothing_confirmed(self, make: Make) -> None:
         node = make().start()
         with load(node, "t") as running:
-            began = time.monotonic()
-            assert node.end(signal.SIGTERM) == 0
-            took = time.monotonic() - began
+            assert node.end(signal.SIGTERM) == 0, "not drained in time"
             running.finish(abandon=True)
-        assert took < 5
         assert "drained" in node.log()
         node.start()
         check_kept(node, running)
@@ -353,7 +350,7 @@ class TestFarewells:
             time.sleep(0.2)
             began = time.monotonic()
             assert node.end(signal.SIGTERM) == 128 + signal.SIGTERM
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < PATIENCE_S, "long before the drain would end"
             until(lambda: not any(map(alive, pids)))
 
     def test_a_worker_that_hangs_does_not_keep_a_drain_for_ever(self, make: Make) -> None:

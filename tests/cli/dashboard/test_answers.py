@@ -162,7 +162,7 @@ def mq(shared_node) -> Iterator[Client]:
 
 def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
     answerer = Answerer(mq, means(nobody))
-    mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}, timeout=5)
+    mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}, timeout=30)
     mq.fetch(topic, "billing", n=1, wait=2.0)[0].reject("rotten")
     mq.flush()
     opened = answerer.answer(Open(f"{topic}/0/0"))
@@ -191,7 +191,7 @@ def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
 
 
 def test_a_search(mq: Client, topic: str) -> None:
-    mq.publish_many(topic, [b"m %d" % number for number in range(50)], timeout=5)
+    mq.publish_many(topic, [b"m %d" % number for number in range(50)], timeout=30)
     found = Answerer(mq, means(nobody)).answer(Find(topic, "m 4"))
     assert isinstance(found, Records)
     assert [record.value for record in found.records] == [
@@ -204,7 +204,7 @@ def test_a_search(mq: Client, topic: str) -> None:
 
 
 def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) -> None:
-    ref = mq.publish(topic, b"later", delay="1h", timeout=5).ref
+    ref = mq.publish(topic, b"later", delay="1h", timeout=30).ref
     answerer = Answerer(mq, means(nobody))
     opened = answerer.answer(Open(ref))
     assert isinstance(opened, Opened)
@@ -236,7 +236,7 @@ def told(answerer: Answerer, verb: str, subject: Subject, text: str = "") -> tup
 
 def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic: str) -> None:
     group = Subject("group", (topic, "billing"))
-    mq.publish_many(topic, [b"m %d" % number for number in range(6)], timeout=5)
+    mq.publish_many(topic, [b"m %d" % number for number in range(6)], timeout=30)
     with connect(shared_node.endpoint) as consumer:
         taken = 0
         while taken < 4:

@@ -71,8 +71,8 @@ def watched(node, pane: Pane) -> Callable[[], None]:
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", partitions=1)
         for value in ("17 apples", "3 pears"):
-            mq.publish("orders", value, key="ada", timeout=5)
-        mq.publish("orders", "later", delay="1h", timeout=5)
+            mq.publish("orders", value, key="ada", timeout=30)
+        mq.publish("orders", "later", delay="1h", timeout=30)
         batch = mq.fetch("orders", "billing", n=1, wait=2.0)
         mq.ack_soon(batch)
         mq.flush()
