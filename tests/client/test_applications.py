@@ -579,9 +579,9 @@ def test_the_last_attempt_is_that_of_the_record_if_it_names_one(
 def test_a_failure_that_nobody_retries_has_its_traceback(
     mq: testing.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A reader gets each record once."""
+    """Without acks a consumer gets each record once."""
 
-    @mq.consumer("read")
+    @mq.consumer("read", group="g", ack=False)
     def fail(value: bytes) -> None:
         raise ValueError("no luck")
 

@@ -247,10 +247,6 @@ class TestConsume:
                 return [msg.value async for msg in twin.read(topic)]
 
         assert asyncio.run(main()) == [b"1", b"2"]
-        read: list[bytes] = []
-        mq.consumer(topic)(lambda msg: read.append(msg.value))
-        mq.run(stop_at_end=True, signals=False)
-        assert read == [b"1", b"2"]
 
     def test_a_reader_goes_on_where_it_says_in_each_partition(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]

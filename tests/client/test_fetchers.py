@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from gossipq.errors import BadRequest, LeaseLost, NoSubscription, UnknownTopic
-from gossipq_client import FetchedBatch, Fetcher, Message, aio, testing
+from gossipq_client import FetchedBatch, Fetcher, Handlers, Message, NotFound, Record, aio, testing
 from gossipq_client.operations import Delivery
 from waiting import until
 
@@ -363,3 +363,35 @@ def test_a_running_fetch_keeps_its_options_when_another_has_others(broker: testi
         mq.publish("both", b"eu", route="eu")
         assert waiting.result(30).values() == [b"eu"]
         assert len(mq._fetchers) == 1
+
+
+def test_a_fetch_without_a_group_reads(broker: testing.Broker) -> None:
+    """Its records cannot be acked, and each fetch goes on behind the one before."""
+    with broker.connect() as mq:
+        mq.publish_many("tail", [b'{"a":1}', b'{"a":2}', b'{"a":3}'], timeout=30)
+        first = mq.fetch("tail", start="first", n=2, min=2, wait=30)
+        assert [type(record) for record in first] == [Record, Record]
+        (last,) = mq.fetch("tail", start="first", n=2, wait=30)
+        assert (last.offset, last.data) == (2, b'{"a":3}')
+        (typed,) = mq.fetch("tail", dict[str, int], start=2, n=2, wait=30)
+        assert typed.data == {"a": 3}
+        for ack in (mq.ack, mq.ack_soon):
+            for read in (first, first[0], list(first)):
+                with pytest.raises(BadRequest, match="was read without a group") as refused:
+                    ack(read)  # type: ignore[operator]
+                assert "group=" in refused.value.hint
+        assert mq.topic("tail").groups() == []
+        with pytest.raises(NotFound):
+            mq.fetch("nothing", wait=30)
+        assert len(mq.fetch("nothing", create=True, wait=0)) == 0
+        for options in ({"ack": False}, {"mode": "exclusive"}, {"lease": "5s"}):
+            with pytest.raises(BadRequest, match="without a group") as refused:
+                mq.fetch("tail", **options)  # type: ignore[call-overload]
+            assert refused.value.hint
+
+
+def test_handlers_have_a_group() -> None:
+    for register in (Handlers().consumer, aio.connect("tcp://127.0.0.1:1").consumer):
+        with pytest.raises(BadRequest, match="a handler without a group") as refused:
+            register("orders", "")
+        assert "read(" in refused.value.hint

@@ -225,6 +225,12 @@ def test_topics_and_groups(http: httpx.Client) -> None:
     assert http.get("/v1/topics/keep").status_code == 404
 
 
+def test_a_fetch_creates_a_missing_topic(http: httpx.Client) -> None:
+    assert http.get("/v1/topics/made-by-a-fetch").status_code == 404
+    assert http.post("/v1/topics/made-by-a-fetch/groups/g/fetch", json={}).json() == {"records": []}
+    assert http.get("/v1/topics/made-by-a-fetch").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "code"),
     [
@@ -240,7 +246,7 @@ def test_topics_and_groups(http: httpx.Client) -> None:
         ("POST", "/v1/topics/_audit/records", b'{"value":"x"}', 400, "bad_request"),
         ("POST", "/v1/topics/bad/records?nonsense=1", b"", 201, ""),
         ("POST", "/v1/topics/bad/groups/g/fetch", b'{"n":0}', 400, "bad_request"),
-        ("POST", "/v1/topics/none/groups/g/fetch", b'{"wait":"5s"}', 404, "unknown_topic"),
+        ("POST", "/v1/topics/none/groups/g/fetch", b'{"create":false}', 404, "unknown_topic"),
         ("POST", "/v1/ack", b'{"leases":["nonsense"]}', 400, "bad_request"),
         ("POST", "/v1/ack", b'{"leases":["g@bad/0/1~3.1.abc-1"]}', 409, "lease_lost"),
         ("POST", "/v1/ack", b"[" * 100_000, 400, "bad_request"),

@@ -114,7 +114,7 @@ def test_a_file_of_hooks(tmp_path: Path) -> None:
     text = f'[[webhook]]\n{LINE}url = "https://shop.example/hooks"\nbackoff = ["1s", "1m"]\ntimeout = "2s"\n'
     (hook,) = hooks.read(written(tmp_path / "hooks.toml", text))
     assert (hook.timeout_s, hook.concurrency) == (2.0, 4)
-    assert hook.consume_options == {"mode": "shared", "create": False, "backoff": ["1s", "1m"]}
+    assert hook.consume_options == {"mode": "shared", "create": True, "backoff": ["1s", "1m"]}
 
 
 @pytest.mark.parametrize(

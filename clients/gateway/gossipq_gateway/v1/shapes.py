@@ -168,7 +168,7 @@ class Fetch(Shape, kw_only=True):
     route: str | list[str] | None = None
     attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
     backoff: Duration | list[Duration] | None = None
-    create: bool = False
+    create: bool = True  #: a missing topic
 
 
 class Settle(Shape, kw_only=True):

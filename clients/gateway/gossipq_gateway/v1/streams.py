@@ -164,7 +164,7 @@ class Opening(shapes.Shape, kw_only=True):
     start: shapes.Start | None = None
     mode: shapes.Mode | None = None
     route: str = ""
-    create: bool = False
+    create: bool = True  #: a missing topic
 
 
 class Saying(shapes.Shape, kw_only=True):

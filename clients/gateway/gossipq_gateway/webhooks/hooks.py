@@ -27,7 +27,7 @@ class Hook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     insecure: bool = False  #: http:// is allowed
     mode: Literal["shared", "key_ordered"] = "shared"
     route: str | list[str] | None = None
-    create: bool = False  #: create the topic if it is missing
+    create: bool = True  #: create the topic if it is missing
     attempts_max: int | None = None
     backoff: str | list[str] | None = None
     lease: str | None = None

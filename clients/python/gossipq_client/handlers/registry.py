@@ -285,7 +285,7 @@ class Handlers:
     def consumer(
         self,
         topics: str | Iterable[str],
-        group: str | None = None,
+        group: str,
         *,
         workers: int = 1,
         time_limit: inputs.Duration | None = None,
@@ -294,6 +294,11 @@ class Handlers:
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         """Register a function as the handler of records, as `Client.consumer`. Durations are in seconds."""
+        if not group:
+            raise BadRequest(
+                "a handler without a group",
+                hint='name one: group="billing"; or loop over read(..., follow=True), which needs none',
+            )
         limit_s = None if time_limit is None else inputs.duration_ms(time_limit, "time_limit", 1) / 1000
         size, wait_s = _batch(batch_size, batch_wait, time_limit)
         if size:

@@ -187,6 +187,11 @@ def joining(
     options = group_options(**policy)
     if not group and (names := [f"{name}=" for name, value in policy.items() if value is not None]):
         raise BadRequest(f"{', '.join(names)} without a group", hint='name one: group="billing"')
+    if not group and not ack:
+        raise BadRequest(
+            "ack=False without a group",
+            hint="leave it out: records that are read without a group have no acks",
+        )
     names = inputs.names_of(topics)
     where = _checked_start(start, group, names)
     follows = bool(group) and credit is None and mode != "exclusive"

@@ -453,10 +453,11 @@ class Fetcher:
             if engine.session.links.out:
                 client._exchange()
             client._mind_hands()
+            batch: FetchedBatch[Any]
             if client._layers.receiving:
                 batch = FetchedBatch(pieces, client._changed_message, engine, changes=True)
             else:
-                batch = FetchedBatch(pieces, client._message, engine)
+                batch = FetchedBatch(pieces, client._message if subscription.group else Record, engine)
             del subscription.fetches[fetch]
             return batch
         except BaseException:
@@ -509,6 +510,12 @@ def _said(options: FetchOptions) -> tuple[tuple[str, str], ...]:
     return tuple(
         sorted((name, repr(value)) for name, value in given.items() if defaults.get(name) is not value)
     )
+
+
+def _nothing_to_ack(read: object) -> BadRequest:
+    """For records that were read without a group."""
+    hint = 'name one, and consume them: fetch("orders", group="billing")'
+    return BadRequest(f"{read!r} was read without a group, so it has nothing to ack", hint=hint)
 
 
 def _named(as_type: Any, group: str | None) -> tuple[Any, str | None]:
@@ -646,7 +653,7 @@ class Consumers(Producers):
     def fetch(
         self,
         topics: str | Iterable[str],
-        group: str | None = None,
+        group: str,
         *,
         n: int | None = None,
         wait: inputs.Duration = 1.0,
@@ -659,7 +666,7 @@ class Consumers(Producers):
         self,
         topics: str | Iterable[str],
         as_type: type[Data],
-        group: str | None = None,
+        group: str,
         *,
         n: int | None = None,
         wait: inputs.Duration = 1.0,
@@ -667,6 +674,29 @@ class Consumers(Producers):
         linger: inputs.Duration | None = None,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Message[Data]]: ...
+    @overload
+    def fetch(
+        self,
+        topics: str | Iterable[str],
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Record]: ...
+    @overload
+    def fetch(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Record[Data]]: ...
     # in the first form the group stands in the place of the type
     @shows(joining, FetchOptions)  # type: ignore[misc]
     def fetch(
@@ -680,7 +710,7 @@ class Consumers(Producers):
         min: int | None = None,
         linger: inputs.Duration | None = None,
         **options: Unpack[FetchOptions],
-    ) -> FetchedBatch[Message[Any]]:
+    ) -> FetchedBatch[Any]:
         """At most `n` messages. Returns as soon as there is one, or empty after `wait`; with wait=0
         nodes get half a second to answer. Ack with `ack(batch)`.
 
@@ -690,8 +720,12 @@ class Consumers(Producers):
 
         Fetches with the same options share one subscription, which takes records ahead for the next fetch. A
         fetch with other options, or another type, ends it, gives back what it took ahead, and subscribes with
-        these. With a type, `msg.data` is the value as that type. Raises BadRequest, and Unreachable if no
-        node that could have records has answered within the client's timeout.
+        these. With a type, `msg.data` is the value as that type.
+
+        Without a group it reads: from the next record that is published, or from `start`. Each fetch goes on
+        behind the one before. It returns records, which cannot be acked or given back; a missing topic raises
+        NotFound unless create=True, and options of a group raise BadRequest. Raises BadRequest, and
+        Unreachable if no node that could have records has answered within the client's timeout.
         """
         kind, group = _named(as_type, group)
         count = credit_of(n, options.get("mode"), "n")
@@ -753,9 +787,13 @@ class Consumers(Producers):
         if isinstance(done, FetchedBatch):
             self._require_own(done, done.engine is self._engine)
             for piece in done.pieces:
+                if not piece.held.part.subscription.group:
+                    raise _nothing_to_ack(done)
                 self._ack_range(piece.held, piece.first, piece.end)
             return
-        for message in [done] if isinstance(done, Message) else done:
+        for message in [done] if isinstance(done, Record) else done:
+            if not message._held.part.subscription.group:
+                raise _nothing_to_ack(message)
             self._require_own(message, message._client is self)
             message.ack_soon()
 
@@ -773,8 +811,10 @@ class Consumers(Producers):
         have; see `Message.lost`. Raises BadRequest, and acks none, if another client got one of them.
         """
         seconds = self._seconds(timeout)
-        messages = [done] if isinstance(done, Message) else list(done)
+        messages = [done] if isinstance(done, Record) else list(done)
         for message in messages:
+            if not message._held.part.subscription.group:
+                raise _nothing_to_ack(message)
             self._require_own(message, message._client is self)
         for message in messages:
             if not message.lost:

@@ -86,7 +86,7 @@ class Facade(Consumers):
     def consumer(
         self,
         topics: str | Iterable[str],
-        group: str | None = None,
+        group: str,
         *,
         workers: int = 1,
         time_limit: inputs.Duration | None = None,
@@ -94,7 +94,8 @@ class Facade(Consumers):
         batch_wait: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
-        """Register a function as the handler of a topic's records. `run` calls it; the function is unchanged.
+        """Register a function as the handler of a topic's records in a group. `run` calls it; the function is
+        unchanged.
 
         It takes the value, as the type of its argument says (bytes, str; from JSON: dict, list, a dataclass,
         a msgspec.Struct), or the message (no type, or Message), or one of each. Returning acks the record.
