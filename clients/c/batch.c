@@ -8,8 +8,8 @@ enum { RECORDS_MAX = 65536 };
 static const uint8_t MAGIC[4] = {'G', 'Q', 'B', 1};
 static const struct {
     uint32_t bit, width;
-} FIXED[] = {{1, 4}, {2, 8}, {4, 8}, {8, 4}, {16, 4}, {32, 8}, {64, 4}, {128, 8}, {256, 1}};
-static const uint32_t KNOWN = 0x1ff | GQ_KEYS | GQ_HEADERS | GQ_IDS | GQ_FLOWS;
+} FIXED[] = {{1, 4}, {2, 8}, {4, 8}, {8, 4}, {16, 4}, {32, 8}, {64, 4}, {128, 8}, {256, 1}, {512, 8}, {1024, 8}, {2048, 4}};
+static const uint32_t KNOWN = 0xfff | GQ_KEYS | GQ_HEADERS | GQ_IDS | GQ_FLOWS | GQ_UNIQUES;
 
 static size_t padded(size_t size) { return (size + 7) & ~(size_t)7; }
 
@@ -38,7 +38,8 @@ static void add(gq_column *c, uint32_t count, const void *bytes, size_t size) {
 }
 
 void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *key, size_t key_size, uint32_t key_hash,
-             const gq_buffer *headers, const void *id, size_t id_size, int64_t ttl_ms) {
+             const gq_buffer *headers, const void *id, size_t id_size, const gq_terms *terms) {
+    int64_t ttl_ms = terms->ttl_ms;
     uint32_t n = p->count++;
     add(&p->values, n, value, value_size);
     if (key_size && !(p->columns & GQ_KEYS)) {
@@ -68,23 +69,41 @@ void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *ke
         gq_put(&p->id_hashes, &hash, sizeof hash);
         add(&p->ids, n, id, id_size);
     }
+    if (terms->flow_size && !(p->columns & GQ_FLOWS)) {
+        uint64_t none = 0;
+        for (uint32_t i = 0; i < n; i++) gq_put(&p->flow_hashes, &none, sizeof none);
+        p->columns |= GQ_FLOWS | GQ_FLOW_HASH;
+    }
+    if (p->columns & GQ_FLOWS) {
+        uint64_t hash = gq_id_hash(terms->flow, terms->flow_size);
+        gq_put(&p->flow_hashes, &hash, sizeof hash);
+        add(&p->flows, n, terms->flow, terms->flow_size);
+    }
+    if (terms->priority != GQ_DEFAULT_PRIORITY && !(p->columns & GQ_PRIORITY)) {
+        uint8_t none = GQ_DEFAULT_PRIORITY;
+        for (uint32_t i = 0; i < n; i++) gq_put(&p->priorities, &none, sizeof none);
+        p->columns |= GQ_PRIORITY;
+    }
+    if (p->columns & GQ_PRIORITY) gq_put(&p->priorities, &terms->priority, sizeof terms->priority);
 }
 
 size_t gq_packed_bytes(const gq_packing *p) {
-    return p->values.data.size + p->keys.data.size + p->headers.data.size + p->ids.data.size;
+    return p->values.data.size + p->keys.data.size + p->headers.data.size + p->ids.data.size + p->flows.data.size;
 }
 
 int gq_packing_failed(const gq_packing *p) {
-    int failed = p->key_hashes.failed || p->ttls.failed || p->id_hashes.failed || p->places.failed;
-    const gq_column *columns[] = {&p->values, &p->keys, &p->headers, &p->ids};
-    for (int i = 0; i < 4; i++) failed |= columns[i]->data.failed || columns[i]->ends.failed;
+    int failed = p->key_hashes.failed || p->ttls.failed || p->id_hashes.failed || p->places.failed || p->flow_hashes.failed ||
+                 p->priorities.failed;
+    const gq_column *columns[] = {&p->values, &p->keys, &p->headers, &p->ids, &p->flows};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) failed |= columns[i]->data.failed || columns[i]->ends.failed;
     return failed;
 }
 
 static gq_buffer *buffer_of(gq_packing *p, int i) {
     gq_buffer *all[] = {&p->values.data, &p->values.ends, &p->keys.data, &p->keys.ends, &p->headers.data, &p->headers.ends,
-                        &p->ids.data, &p->ids.ends, &p->key_hashes, &p->id_hashes, &p->places, &p->ttls};
-    return i < 12 ? all[i] : NULL;
+                        &p->ids.data, &p->ids.ends, &p->key_hashes, &p->id_hashes, &p->places, &p->ttls, &p->flows.data, &p->flows.ends,
+                        &p->flow_hashes, &p->priorities};
+    return (size_t)i < sizeof all / sizeof *all ? all[i] : NULL;
 }
 
 void gq_packing_reset(gq_packing *p) {
@@ -109,9 +128,12 @@ size_t gq_sealed_size(const gq_packing *p) {
     if (columns & GQ_DELAY) size += 8 * n;
     if (columns & GQ_TTL) size += 8 * n;
     if (columns & GQ_ID_HASH) size += 8 * n;
+    if (columns & GQ_FLOW_HASH) size += 8 * n;
+    if (columns & GQ_PRIORITY) size += padded(n);
     if (columns & GQ_KEYS) size += column_size(&p->keys, p->count);
     if (columns & GQ_HEADERS) size += column_size(&p->headers, p->count);
     if (columns & GQ_IDS) size += column_size(&p->ids, p->count);
+    if (columns & GQ_FLOWS) size += column_size(&p->flows, p->count);
     return size + column_size(&p->values, p->count);
 }
 
@@ -150,9 +172,12 @@ void gq_seal(const gq_packing *p, const uint8_t producer[16], uint64_t sequence,
     if (columns & GQ_DELAY) at = put_same(at, p->delay_ms, p->count);
     if (columns & GQ_TTL) at = put_part(at, p->ttls.bytes, p->ttls.size);
     if (columns & GQ_ID_HASH) at = put_part(at, p->id_hashes.bytes, p->id_hashes.size);
+    if (columns & GQ_FLOW_HASH) at = put_part(at, p->flow_hashes.bytes, p->flow_hashes.size);
+    if (columns & GQ_PRIORITY) at = put_part(at, p->priorities.bytes, p->priorities.size);
     if (columns & GQ_KEYS) at = put_column(at, &p->keys);
     if (columns & GQ_HEADERS) at = put_column(at, &p->headers);
     if (columns & GQ_IDS) at = put_column(at, &p->ids);
+    if (columns & GQ_FLOWS) at = put_column(at, &p->flows);
     put_column(at, &p->values);
     gq_restamp(out, size, producer, sequence);
 }
@@ -195,23 +220,28 @@ int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *o) {
     if (!o->count || o->count > RECORDS_MAX || columns & ~KNOWN || gq_crc32(bytes + 8, size - 8) != get_le(bytes + 4, 4)) return 0;
     const uint8_t *end = bytes + size, *at = bytes + GQ_BATCH_HEADER;
     size_t skip = padded(o->route_size);
-    size_t ttls = 0;
+    size_t ttls = 0, priorities = 0;
     for (size_t i = 0; i < sizeof FIXED / sizeof *FIXED; i++) {
         if (FIXED[i].bit == GQ_TTL) ttls = skip;
+        if (FIXED[i].bit == GQ_PRIORITY) priorities = skip;
         if (columns & FIXED[i].bit) skip += padded((size_t)o->count * FIXED[i].width);
     }
     if ((size_t)(end - at) < skip) return 0;
     if (columns & GQ_TTL) o->ttls = at + ttls;
+    if (columns & GQ_PRIORITY) o->priorities = at + priorities;
     at += skip;
     if (columns & GQ_KEYS) at = open_column(at, end, o->count, &o->keys);
     if (at && columns & GQ_HEADERS) at = open_column(at, end, o->count, &o->headers);
     if (at && columns & GQ_IDS) at = open_column(at, end, o->count, &o->ids);
     if (at && columns & GQ_FLOWS) at = open_column(at, end, o->count, &o->flows);
+    if (at && columns & GQ_UNIQUES) at = open_column(at, end, o->count, &o->uniques);
     if (at) at = open_column(at, end, o->count, &o->values);
     return at == end;
 }
 
 int64_t gq_ttl_at(const gq_opened *o, uint32_t index) { return o->ttls ? (int64_t)get_le(o->ttls + 8 * (size_t)index, 8) : 0; }
+
+uint8_t gq_priority_at(const gq_opened *o, uint32_t index) { return o->priorities ? o->priorities[index] : GQ_DEFAULT_PRIORITY; }
 
 size_t gq_column_at(const gq_opened_column *column, uint32_t index, const void **bytes) {
     if (!column->ends) {

@@ -37,7 +37,14 @@ class Place(c.Structure):
 
 
 class How(c.Structure):
-    _fields_ = [("route", c.c_char_p), ("delay_ms", c.c_int64), ("ttl_ms", c.c_int64)]
+    _fields_ = [
+        ("route", c.c_char_p),
+        ("delay_ms", c.c_int64),
+        ("ttl_ms", c.c_int64),
+        ("flow", c.c_char_p),
+        ("has_priority", c.c_int),
+        ("priority", c.c_int),
+    ]
 
 
 class Connection(c.Structure):
@@ -103,9 +110,12 @@ class Client:
         delay_ms: int = 0,
         timeout_ms: int = WAIT_MS,
         apart: bool = False,
+        flow: str = "",
+        priority: int | None = None,
     ) -> dict[str, Any]:
         rows, places = (Record * len(records))(*map(record, records)), (Place * len(records))()
-        name, count, how = topic.encode(), c.c_size_t(len(records)), How(route.encode(), delay_ms, 0)
+        name, count = topic.encode(), c.c_size_t(len(records))
+        how = How(route.encode(), delay_ms, 0, flow.encode(), priority is not None, priority or 0)
         call = self._client, name, rows, count, c.byref(how), places, timeout_ms
         self._check(self._post_each(*call) if apart else LIBRARY.gq_publish(*call))
         return {"places": [(place.partition, place.offset) for place in places]}

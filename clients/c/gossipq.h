@@ -88,6 +88,11 @@ typedef struct {
     const char *route; /* NULL: none */
     int64_t delay_ms;  /* until consumers get them */
     int64_t ttl_ms;    /* from then until they expire; 0 = as the topic says */
+    /* Whose records they are, such as a customer: up to 64 bytes; NULL: none. Groups of order "fair" serve flows in turn. Without a key
+     * it chooses the partition. */
+    const char *flow;
+    int has_priority; /* false: they have priority 5 */
+    int priority;     /* 0 to 9: groups of order "priority" or "fair" deliver the higher one first */
 } gq_how;
 
 /* Publishes records, and returns when all are on a majority of disks, or refused. `places` (may be NULL) tells of each; the result is

@@ -46,7 +46,9 @@ uint32_t gq_key_hash(const void *key, size_t size);
 
 /* --- the sealed batch, PROTOCOL.md section 6 */
 
-enum { GQ_KEY_HASH = 1, GQ_DELAY = 2, GQ_TTL = 4, GQ_ID_HASH = 32, GQ_KEYS = 0x10000, GQ_HEADERS = 0x20000, GQ_IDS = 0x40000, GQ_FLOWS = 0x80000 };
+enum { GQ_KEY_HASH = 1, GQ_DELAY = 2, GQ_TTL = 4, GQ_ID_HASH = 32, GQ_FLOW_HASH = 128, GQ_PRIORITY = 256 };
+enum { GQ_KEYS = 0x10000, GQ_HEADERS = 0x20000, GQ_IDS = 0x40000, GQ_FLOWS = 0x80000, GQ_UNIQUES = 0x100000 };
+enum { GQ_DEFAULT_PRIORITY = 5 };
 enum { GQ_BATCH_HEADER = 56 };
 
 typedef struct {
@@ -56,8 +58,9 @@ typedef struct {
 /* A batch that is being packed. `columns` has a bit for each column that at least one record uses. */
 typedef struct packing {
     uint32_t count, columns;
-    gq_column values, keys, headers, ids;
-    gq_buffer key_hashes, ttls, id_hashes, places; /* ttls: int64 each, in milliseconds, 0 = as the topic says */
+    gq_column values, keys, headers, ids, flows;
+    /* ttls: int64 each, in milliseconds, 0 = as the topic says; priorities: a byte each */
+    gq_buffer key_hashes, ttls, id_hashes, flow_hashes, priorities, places;
     char route[256];
     int64_t delay_ms, began_ms;
 } gq_packing;
@@ -66,9 +69,16 @@ size_t gq_packed_bytes(const gq_packing *p);
 int gq_packing_failed(const gq_packing *p);
 void gq_packing_reset(gq_packing *p);
 void gq_packing_free(gq_packing *p);
+typedef struct {
+    int64_t ttl_ms;
+    const void *flow;
+    size_t flow_size;
+    uint8_t priority;
+} gq_terms;
+
 /* Add one record. `headers` is a msgpack map, of size 0 for a record without headers. */
 void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *key, size_t key_size, uint32_t key_hash,
-             const gq_buffer *headers, const void *id, size_t id_size, int64_t ttl_ms);
+             const gq_buffer *headers, const void *id, size_t id_size, const gq_terms *terms);
 size_t gq_sealed_size(const gq_packing *p);
 void gq_seal(const gq_packing *p, const uint8_t producer[16], uint64_t sequence, int64_t publish_ms, uint8_t *out);
 void gq_restamp(uint8_t *sealed, size_t size, const uint8_t producer[16], uint64_t sequence);
@@ -82,13 +92,14 @@ typedef struct {
     int64_t publish_ms;
     const char *route;
     size_t route_size;
-    const uint8_t *ttls; /* NULL: no record has its own */
-    gq_opened_column values, keys, headers, ids, flows;
+    const uint8_t *ttls, *priorities; /* NULL: no record has its own */
+    gq_opened_column values, keys, headers, ids, flows, uniques;
 } gq_opened;
 
 /* True if these bytes are a batch. Then all pointers of `opened` are within them. */
 int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *opened);
 int64_t gq_ttl_at(const gq_opened *opened, uint32_t index);
+uint8_t gq_priority_at(const gq_opened *opened, uint32_t index);
 size_t gq_column_at(const gq_opened_column *column, uint32_t index, const void **bytes);
 
 #endif

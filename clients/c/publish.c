@@ -7,7 +7,7 @@
 #include <time.h>
 
 enum { BATCH_RECORDS = 4096, BATCH_BYTES = 256 * 1024, IN_FLIGHT = 64, WAITING_BYTES = 24 << 20, LINGER_MS = 5, LOOK_EACH = 32 };
-enum { VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65536, ROUTE_MAX = 255 };
+enum { VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65536, ROUTE_MAX = 255, FLOW_MAX = 64, PRIORITY_MAX = 9 };
 
 /* --- what has an outcome */
 
@@ -398,9 +398,18 @@ static int check(gq *c, const gq_record *r, const gq_buffer *headers) {
 /* One record into the batch of its partition; `headers` as they are packed. */
 static int put(gq *c, topic *t, const gq_record *r, const gq_buffer *headers, const gq_how *how, gq_place *place_of) {
     int code = GQ_OK;
-    uint32_t hash = r->key_size ? gq_crc32(r->key, r->key_size) : r->id_size ? gq_crc32(r->id, r->id_size) : 0;
-    lane *l = t->lanes + (r->key_size || r->id_size ? hash % t->parts : t->turn);
-    size_t bytes = r->value_size + r->key_size + r->id_size + headers->size;
+    gq_terms terms = {.priority = GQ_DEFAULT_PRIORITY};
+    if (how) {
+        terms.ttl_ms = how->ttl_ms;
+        terms.flow = how->flow;
+        terms.flow_size = how->flow ? strlen(how->flow) : 0;
+        if (how->has_priority) terms.priority = (uint8_t)how->priority;
+    }
+    const void *chooser = r->key_size ? r->key : terms.flow_size ? terms.flow : r->id;
+    size_t chooser_size = r->key_size ? r->key_size : terms.flow_size ? terms.flow_size : r->id_size;
+    uint32_t hash = chooser_size ? gq_crc32(chooser, chooser_size) : 0;
+    lane *l = t->lanes + (chooser_size ? hash % t->parts : t->turn);
+    size_t bytes = r->value_size + r->key_size + r->id_size + headers->size + terms.flow_size;
     if (l->open && l->open->count &&
         (!same(l->open, how) || l->open->count >= BATCH_RECORDS || gq_packed_bytes(l->open) + bytes > BATCH_BYTES))
         code = seal(c, l);
@@ -414,7 +423,7 @@ static int put(gq *c, topic *t, const gq_record *r, const gq_buffer *headers, co
         }
         if (place_of || p->places.size) gq_put(&p->places, &place_of, sizeof place_of);
         gq_pack(p, r->value, r->value_size, r->key, r->key_size, r->key_size ? (hash ? hash : 1) : 0, headers, r->id, r->id_size,
-                how ? how->ttl_ms : 0);
+                &terms);
         c->waiting++;
         c->waiting_bytes += bytes;
     } else if (place_of) {
@@ -440,7 +449,7 @@ static void repack(gq *c, const batch *b, topic *to) {
     char route[ROUTE_MAX + 1];
     snprintf(route, sizeof route, "%.*s", (int)o.route_size, o.route);
     int64_t waited_ms = gq_now_ms() - b->sealed_ms;
-    gq_how how = {route, b->delay_ms > waited_ms ? b->delay_ms - waited_ms : 0, 0};
+    gq_how how = {.route = route, .delay_ms = b->delay_ms > waited_ms ? b->delay_ms - waited_ms : 0, .has_priority = 1};
     for (uint32_t i = 0; i < o.count; i++) {
         gq_record r = {0};
         r.value_size = gq_column_at(&o.values, i, &r.value);
@@ -450,6 +459,12 @@ static void repack(gq *c, const batch *b, topic *to) {
         gq_buffer headers = {.size = gq_column_at(&o.headers, i, &raw)};
         headers.bytes = (uint8_t *)raw; /* it is only read */
         how.ttl_ms = gq_ttl_at(&o, i);
+        how.priority = gq_priority_at(&o, i);
+        const void *flow;
+        char text[FLOW_MAX + 1];
+        size_t size = gq_column_at(&o.flows, i, &flow);
+        snprintf(text, sizeof text, "%.*s", (int)size, (const char *)flow);
+        how.flow = text;
         keep_failure(c, put(c, to, &r, &headers, &how, b->places ? b->places[i] : NULL));
     }
 }
@@ -477,6 +492,15 @@ void gq_move_lanes(gq *c, const topic *from, topic *to) {
     }
 }
 
+static int check_how(gq *c, const gq_how *how) {
+    if (how->route && strlen(how->route) > ROUTE_MAX) return refuse(c, "route", strlen(how->route), ROUTE_MAX);
+    if (how->flow && strlen(how->flow) > FLOW_MAX) return refuse(c, "flow", strlen(how->flow), FLOW_MAX);
+    if (how->has_priority && (how->priority < 0 || how->priority > PRIORITY_MAX))
+        return gq_refuse(c, "bad_request", "priority %d; it is a number from 0 to %d", how->priority, PRIORITY_MAX);
+    int code = gq_check_text(c, "the route", how->route);
+    return code ? code : gq_check_text(c, "the flow", how->flow);
+}
+
 /* Until there is room for more. */
 static int make_room(gq *c, int64_t end_ms) {
     while (c->waiting_bytes > WAITING_BYTES) {
@@ -493,8 +517,7 @@ static int post(gq *c, const char *name, const gq_record *records, size_t count,
     if (!name || (!records && count)) return gq_fail(c, GQ_ARGUMENT, "no topic, or no records");
     topic *t = NULL;
     int code = GQ_OK, first = GQ_OK;
-    if (how && how->route && strlen(how->route) > ROUTE_MAX) code = refuse(c, "route", strlen(how->route), ROUTE_MAX);
-    if (!code && how) code = gq_check_text(c, "the route", how->route);
+    if (how) code = check_how(c, how);
     if (!code && c->waiting_bytes > WAITING_BYTES) code = make_room(c, gq_deadline(timeout_ms));
     if (!code) code = gq_find_topic(c, name, &t, gq_deadline(timeout_ms));
     char why[sizeof c->text] = "", refusal[sizeof c->code];

@@ -29,7 +29,9 @@ static int post(gq *c, const char *flat, size_t count, size_t header_count, gq_p
 	size_t size, delay_size;
 	if (records && headers) {
 		const char *at = flat, *topic = take(&at, &size), *route = take(&at, &size);
-		gq_how how = {.route = route};
+		gq_how how = {.route = route, .flow = take(&at, &size)};
+		memcpy(&how.priority, take(&at, &size), sizeof how.priority);
+		how.has_priority = how.priority >= 0;
 		memcpy(&how.delay_ms, take(&at, &delay_size), sizeof how.delay_ms);
 		for (gq_record *r = records; r < records + count; r++) {
 			r->value = take(&at, &r->value_size);
@@ -58,6 +60,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -344,6 +347,10 @@ type Place struct {
 type How struct {
 	Route string        // words separated by dots, for consumers that take only some
 	Delay time.Duration // until consumers get them
+	// Whose records they are, such as a customer: up to 64 bytes. Groups of order "fair" serve flows in turn. Without a key it chooses the
+	// partition.
+	Flow     string
+	Priority *int // 0 to 9; nil: 5. Groups of order "priority" or "fair" deliver the higher one first
 }
 
 // Pending are records that were posted.
@@ -427,7 +434,7 @@ func (m *Client) Post(topic string, records ...Record) (*Pending, error) {
 }
 
 func (m *Client) post(topic string, how How, timeout C.int, records []Record) (*Pending, error) {
-	if err := whole(topic, how.Route); err != nil {
+	if err := whole(topic, how.Route, how.Flow); err != nil {
 		return nil, err
 	}
 	for i := range records {
@@ -468,7 +475,7 @@ func (m *Client) post(topic string, how How, timeout C.int, records []Record) (*
 
 // flatten writes records as sizes and bytes, texts with a zero behind them; and how many headers there are.
 func flatten(topic string, how How, records []Record) ([]byte, int) {
-	size, headers := len(topic)+len(how.Route)+32, 0
+	size, headers := len(topic)+len(how.Route)+len(how.Flow)+64, 0
 	for i := range records {
 		r := &records[i]
 		size += len(r.Value) + len(r.Key) + len(r.ID) + 24
@@ -489,6 +496,15 @@ func flatten(topic string, how How, records []Record) ([]byte, int) {
 	}
 	text(topic)
 	text(how.Route)
+	text(how.Flow)
+	priority := -1
+	if how.Priority != nil {
+		priority = *how.Priority
+		if priority < 0 {
+			priority = math.MaxInt32 // which is refused
+		}
+	}
+	number(uint64(priority))
 	number(uint64(how.Delay.Milliseconds()))
 	for i := range records {
 		r := &records[i]

@@ -5,9 +5,11 @@ import { putIdHash } from "./blake2b.js";
 
 const MAGIC = 0x01425147; // "GQB", format 1
 const HEADER_BYTES = 56, RECORDS_MAX = 65_536;
-const KEY_HASH = 1, DELAY = 2, TTL = 4, ID_HASH = 32, KEYS = 0x10000, HEADERS = 0x20000, IDS = 0x40000, FLOWS = 0x80000, UNIQUES = 0x100000;
+const KEY_HASH = 1, DELAY = 2, TTL = 4, ID_HASH = 32, FLOW_HASH = 128, PRIORITY = 256, KEYS = 0x10000, HEADERS = 0x20000, IDS = 0x40000, FLOWS = 0x80000, UNIQUES = 0x100000;
 const FIXED = [[1, 4], [2, 8], [4, 8], [8, 4], [16, 4], [32, 8], [64, 4], [128, 8], [256, 1], [512, 8], [1024, 8], [2048, 4]]; // bit, bytes of an entry
 const KNOWN = 0xfff | KEYS | HEADERS | IDS | FLOWS | UNIQUES;
+
+export const DEFAULT_PRIORITY = 5;
 
 const padded = (size) => (size + 7) & ~7;
 
@@ -16,12 +18,14 @@ export function keyHash(key) {
   return key.length ? crc32(key) || 1 : 0;
 }
 
-/** A batch of `values`; `keys`, `headers` (msgpack maps), `ids` and `ttls` are null, or have an entry for each, empty or 0 for none. */
-export function seal({ values, keys, headers, ids, ttls, route, delayMs }, producer, sequence) {
-  const count = values.length, name = Buffer.from(route), variable = [keys, headers, ids, values];
-  const columns = (keys ? KEYS | KEY_HASH : 0) | (headers ? HEADERS : 0) | (ids ? IDS | ID_HASH : 0) | (delayMs ? DELAY : 0) | (ttls ? TTL : 0);
-  const offsets = padded(4 * (count + 1)), numbers = (delayMs ? 1 : 0) + (ttls ? 1 : 0) + (ids ? 1 : 0);
-  let size = HEADER_BYTES + padded(name.length) + (keys ? padded(4 * count) : 0) + 8 * count * numbers;
+/** A batch of `values`; `keys`, `headers` (msgpack maps), `ids`, `ttls`, `flows` and `priorities` are null, or have an entry for each, empty
+ * or 0 for none. */
+export function seal({ values, keys, headers, ids, ttls, flows, priorities, route, delayMs }, producer, sequence) {
+  const count = values.length, name = Buffer.from(route), variable = [keys, headers, ids, flows, values];
+  const columns = (keys ? KEYS | KEY_HASH : 0) | (headers ? HEADERS : 0) | (ids ? IDS | ID_HASH : 0) | (delayMs ? DELAY : 0) | (ttls ? TTL : 0) |
+    (flows ? FLOWS | FLOW_HASH : 0) | (priorities ? PRIORITY : 0);
+  const offsets = padded(4 * (count + 1)), numbers = (delayMs ? 1 : 0) + (ttls ? 1 : 0) + (ids ? 1 : 0) + (flows ? 1 : 0);
+  let size = HEADER_BYTES + padded(name.length) + (keys ? padded(4 * count) : 0) + 8 * count * numbers + (priorities ? padded(count) : 0);
   for (const column of variable) if (column) size += offsets + padded(total(column));
   const out = Buffer.allocUnsafe(size);
   out.fill(0, 0, HEADER_BYTES);
@@ -40,6 +44,11 @@ export function seal({ values, keys, headers, ids, ttls, route, delayMs }, produ
   for (let i = 0; delayMs && i < count; i++) at = out.writeBigInt64LE(BigInt(delayMs), at);
   for (let i = 0; ttls && i < count; i++) at = out.writeBigInt64LE(BigInt(ttls[i]), at);
   for (let i = 0; ids && i < count; i++) at = putIdHash(out, at, ids[i]);
+  for (let i = 0; flows && i < count; i++) at = putIdHash(out, at, flows[i]);
+  if (priorities) {
+    for (const priority of priorities) out[at++] = priority;
+    at = pad(out, at);
+  }
   for (const column of variable) if (column) at = put(out, at, column);
   stamp(out, producer, sequence);
   return out;
@@ -87,6 +96,7 @@ export function restamped(batch, producer, sequence) {
 /** Opens a batch. Throws RangeError when it is not what section 6 says. */
 export class Opened {
   #ttls = null;
+  #priorities = null;
 
   constructor(raw) {
     if (raw.length < HEADER_BYTES || raw.readUInt32LE(0) !== MAGIC) throw new RangeError("no batch");
@@ -99,6 +109,7 @@ export class Opened {
     let at = HEADER_BYTES + padded(route);
     for (const [bit, width] of FIXED) {
       if (bit === TTL && columns & TTL) this.#ttls = raw.subarray(at, at + this.count * width);
+      if (bit === PRIORITY && columns & PRIORITY) this.#priorities = raw.subarray(at, at + this.count);
       if (columns & bit) at += padded(this.count * width);
     }
     for (const [bit, name] of [[KEYS, "keys"], [HEADERS, "headers"], [IDS, "ids"], [FLOWS, "flows"], [UNIQUES, "uniques"], [0, "values"]]) {
@@ -118,6 +129,10 @@ export class Opened {
 
   ttlMs(index) {
     return this.#ttls ? Number(this.#ttls.readBigInt64LE(8 * index)) : 0;
+  }
+
+  priority(index) {
+    return this.#priorities ? this.#priorities[index] : DEFAULT_PRIORITY;
   }
 
   /** The bytes of one record in the column of that name; empty if the record does not use the column. */

@@ -16,9 +16,9 @@ const verbs = {
     await mq?.close({ flush: false });
     mq = connect(servers, { token, door });
   },
-  async publish({ topic, records, route, delay_ms: delayMs, timeout_ms: timeoutMs }) {
+  async publish({ topic, records, route, flow, priority, delay_ms: delayMs, timeout_ms: timeoutMs }) {
     const signal = timeoutMs ? AbortSignal.timeout(timeoutMs) : undefined;
-    const how = { route, delayMs, signal };
+    const how = { route, flow, priority, delayMs, signal };
     const places = await Promise.all(
       records.map(({ value, key, headers, id }) => mq.publish(topic, raw(value), { key: raw(key), headers: decoded(headers), id: raw(id), ...how })),
     );

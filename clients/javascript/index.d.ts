@@ -9,6 +9,11 @@ export interface Publish {
   headers?: Record<string, Bytes>;
   /** A record that is published again under the same id is stored once (for 10 minutes, unless the topic sets another time). */
   id?: Bytes;
+  /** Whose record it is, such as a customer: up to 64 bytes. Groups of order "fair" serve flows in turn. Without a key it chooses the
+   * partition. */
+  flow?: string;
+  /** 0 to 9, 5 by default. Groups of order "priority" or "fair" deliver the higher one first. */
+  priority?: number;
   /** Words separated by dots, for consumers that take only some. */
   route?: string;
   /** Until consumers get it; parts of a millisecond are rounded up. */

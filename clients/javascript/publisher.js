@@ -2,7 +2,7 @@
 
 import { encode } from "@msgpack/msgpack";
 import { crc32 } from "node:zlib";
-import { Opened, restamped, seal } from "./batch.js";
+import { DEFAULT_PRIORITY, Opened, restamped, seal } from "./batch.js";
 import { AGAIN_MS, LOST } from "./link.js";
 import { GossipqError, PUBLISH, REFUSED, text, wholeMs } from "./protocol.js";
 
@@ -11,7 +11,7 @@ const BATCH_BYTES = 256 * 1024; // a larger record travels alone
 const IN_FLIGHT = 64; // batches of a partition without a confirm; a leader remembers 128
 const WAITING_BYTES = 64 * 1024 * 1024; // of a client: then publish() rejects
 const RECORD_BYTES = 16; // about what a record takes beside its bytes
-const VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65_536, ROUTE_MAX = 255;
+const VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65_536, ROUTE_MAX = 255, FLOW_MAX = 64, PRIORITY_MAX = 9;
 const LATER = new Set(["busy", "joining", "not_leader", "no_session", "no_subscription", "out_of_sequence"]);
 const NOTHING = Buffer.alloc(0);
 let producers = 0; // numbers of the producers of this process: each starts from sequence 1
@@ -21,7 +21,7 @@ class Packing {
   constructor(route, delayMs) {
     Object.assign(this, { route, delayMs });
     this.values = [];
-    this.keys = this.headers = this.ids = this.ttls = null;
+    this.keys = this.headers = this.ids = this.ttls = this.flows = this.priorities = null;
     this.bytes = 0;
     this.waiters = []; // {count, resolve, reject}: who asked for so many of the records, which have one key
     this.flushes = [];
@@ -36,14 +36,16 @@ class Packing {
     );
   }
 
-  add(value, key, headers, id, ttlMs) {
+  add(value, { key, packed: headers, id, ttlMs, flow, priority }) {
     const before = this.values.length;
     this.values.push(value);
     this.keys = column(this.keys, before, key);
     this.headers = column(this.headers, before, headers);
     this.ids = column(this.ids, before, id);
     if (ttlMs || this.ttls) (this.ttls ??= new Array(before).fill(0)).push(ttlMs);
-    this.bytes += value.length + key.length + headers.length + id.length + RECORD_BYTES;
+    this.flows = column(this.flows, before, flow);
+    if (priority !== DEFAULT_PRIORITY || this.priorities) (this.priorities ??= new Array(before).fill(DEFAULT_PRIORITY)).push(priority);
+    this.bytes += value.length + key.length + headers.length + id.length + flow.length + RECORD_BYTES;
   }
 }
 
@@ -296,11 +298,12 @@ export class Publisher {
   }
 
   /** Puts values, of `size` bytes with all that they have, into the batch of their partition, and returns its lane. */
-  #put(topic, { key, id, packed, route, delayMs, ttlMs }, values, size) {
-    const place = key.length || id.length ? crc32(key.length ? key : id) : this.#turn;
+  #put(topic, how, values, size) {
+    const { key, id, flow, route, delayMs } = how, chooser = key.length ? key : flow.length ? flow : id;
+    const place = chooser.length ? crc32(chooser) : this.#turn;
     const lane = this.#lane(topic, place % topic.shards.length);
     const packing = lane.packingFor(route, delayMs, size);
-    for (const each of values) packing.add(each, key, packed, id, ttlMs);
+    for (const each of values) packing.add(each, how);
     this.#bytes += size;
     return lane;
   }
@@ -343,9 +346,9 @@ export class Publisher {
     const delayMs = Math.max(0, batch.delayMs - Math.floor(performance.now() - batch.sealedMs));
     this.#bytes -= batch.bytes;
     for (const waiter of batch.waiters) {
-      const mine = rows.splice(0, waiter.count), values = mine.map(({ value }) => value), [{ key, id, packed, ttlMs }] = mine;
-      const size = values.reduce((sum, each) => sum + each.length + key.length + id.length + packed.length + RECORD_BYTES, 0);
-      const { open } = this.#put(topic, { key, id, packed, route, delayMs, ttlMs }, values, size);
+      const mine = rows.splice(0, waiter.count), values = mine.map(({ value }) => value), [how] = mine;
+      const size = values.reduce((sum, each) => sum + each.length + eachBytes(how), 0);
+      const { open } = this.#put(topic, { ...how, route, delayMs }, values, size);
       open.waiters.push(waiter);
       packings.add(open);
     }
@@ -376,17 +379,27 @@ export class Publisher {
 /** The records of a batch, as they were put. */
 function rowsOf({ body, count }) {
   const opened = new Opened(body);
-  const row = (i) => ({ value: opened.at("values", i), key: opened.at("keys", i), packed: opened.at("headers", i), id: opened.at("ids", i), ttlMs: opened.ttlMs(i) });
+  const row = (i) => ({
+    value: opened.at("values", i),
+    key: opened.at("keys", i),
+    packed: opened.at("headers", i),
+    id: opened.at("ids", i),
+    flow: opened.at("flows", i),
+    ttlMs: opened.ttlMs(i),
+    priority: opened.priority(i),
+  });
   return Array.from({ length: count }, (_, i) => row(i));
 }
 
 /** Check the arguments of a publish and copy them, because they are sealed later. With `sealed`, values are sealed in the same call and
  * are not copied. */
-export function readRecords(given, { key, headers, id, route = "", delayMs, ttlMs } = {}, sealed = false) {
+export function readRecords(given, { key, headers, id, flow, priority, route = "", delayMs, ttlMs } = {}, sealed = false) {
   if (!Array.isArray(given)) throw new TypeError("values must be an array");
   const read = {
     key: key === undefined ? NOTHING : bytes(key, "key"),
     id: id === undefined ? NOTHING : bytes(id, "id"),
+    flow: flow === undefined ? NOTHING : Buffer.from(text(flow, "flow")),
+    priority: priority === undefined ? DEFAULT_PRIORITY : readPriority(priority),
     packed: NOTHING,
     route: route === "" ? route : text(route, "route"),
     delayMs: delayMs === undefined ? 0 : wholeMs(delayMs, "delayMs"),
@@ -398,15 +411,26 @@ export function readRecords(given, { key, headers, id, route = "", delayMs, ttlM
   if (headers && Object.keys(headers).length) read.packed = Buffer.from(encode(readHeaders(headers)));
   bound("key", read.key.length, KEY_MAX);
   bound("id", read.id.length, ID_MAX);
+  bound("flow", read.flow.length, FLOW_MAX);
   bound("headers", read.packed.length, HEADERS_MAX);
   if (route) bound("route", Buffer.byteLength(read.route), ROUTE_MAX);
-  read.each = read.key.length + read.id.length + read.packed.length + RECORD_BYTES;
+  read.each = eachBytes(read);
   for (let i = 0; i < given.length; i++) {
     const value = (read.values[i] = bytes(given[i], "value", sealed));
     bound("value", value.length, VALUE_MAX);
     read.size += value.length + read.each;
   }
   return read;
+}
+
+/** About what a record takes beside its value. */
+function eachBytes({ key, id, flow, packed }) {
+  return key.length + id.length + flow.length + packed.length + RECORD_BYTES;
+}
+
+function readPriority(priority) {
+  if (Number.isInteger(priority) && priority >= 0 && priority <= PRIORITY_MAX) return priority;
+  throw new GossipqError("bad_request", `priority = ${priority}: not a whole number from 0 to ${PRIORITY_MAX}`);
 }
 
 function readHeaders(headers) {

@@ -116,3 +116,20 @@ def test_published_by_one_consumed_by_each(
         there = seen_by(driver, node.endpoint, topic, name, total)
         assert comparable(there) == comparable(here), f"{name} sees other records than Python"
         assert {row[1]: row[5] for row in there if row[1]} == places
+
+
+@pytest.mark.parametrize("by", ["javascript", "c", "go"])
+def test_flow_and_priority_of_each_language(
+    by: str, node: RunningNode, mq: Client, drivers: dict[str, Driver]
+) -> None:
+    missing = next((each.missing for each in languages() if each.name == by), "")
+    if missing:
+        pytest.skip(missing)
+    topic = f"flows-{by}"
+    mq.create_topic(topic, partitions=PARTITIONS)
+    drivers[by].ask("connect", servers=[node.endpoint])
+    (partition, offset), *_ = drivers[by].publish(topic, {"value": b"x"}, flow="ada", priority=7)
+    assert partition == crc32(b"ada") % PARTITIONS
+    assert mq.record(f"{topic}/{partition}/{offset}").why().lines[:2] == ["flow ada", "priority 7"]
+    with pytest.raises(Exception, match="priority"):
+        drivers[by].publish(topic, {"value": b"x"}, priority=10)

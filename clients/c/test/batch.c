@@ -10,12 +10,12 @@ enum { ROUNDS = 3000, RECORDS = 9 };
 static const uint8_t PRODUCER[16] = "producer";
 
 static unsigned walk(const gq_opened *o) { /* looks at every byte, so that valgrind sees what lies outside */
-    const gq_opened_column *columns[] = {&o->values, &o->keys, &o->headers, &o->ids};
+    const gq_opened_column *columns[] = {&o->values, &o->keys, &o->headers, &o->ids, &o->flows, &o->uniques};
     unsigned sum = 0;
-    for (uint32_t i = 0; i < o->count; i++) sum += (unsigned)gq_ttl_at(o, i);
+    for (uint32_t i = 0; i < o->count; i++) sum += (unsigned)gq_ttl_at(o, i) + gq_priority_at(o, i);
     for (size_t i = 0; i < o->route_size; i++) sum += (unsigned char)o->route[i];
     for (uint32_t i = 0; i < o->count; i++)
-        for (int c = 0; c < 4; c++) {
+        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
             const void *bytes;
             size_t size = gq_column_at(columns[c], i, &bytes);
             for (size_t k = 0; k < size; k++) sum += ((const uint8_t *)bytes)[k];
@@ -25,9 +25,15 @@ static unsigned walk(const gq_opened *o) { /* looks at every byte, so that valgr
 
 static int64_t ttl_of(unsigned kind, unsigned i) { return kind & 4 && i % 3 ? 5000 + i : 0; } /* a batch may have several */
 
-static int has_its_ttls(unsigned kind, const gq_opened *o) {
-    for (uint32_t i = 0; i < o->count; i++)
-        if (gq_ttl_at(o, i) != ttl_of(kind, i)) return 0;
+static size_t flow_of(unsigned kind, unsigned i) { return kind & 64 && i % 4 ? 3 : 0; }
+static uint8_t priority_of(unsigned kind, unsigned i) { return (uint8_t)(kind & 128 && i % 2 ? i : GQ_DEFAULT_PRIORITY); }
+
+static int has_its_terms(unsigned kind, const gq_opened *o) {
+    for (uint32_t i = 0; i < o->count; i++) {
+        const void *flow;
+        if (gq_ttl_at(o, i) != ttl_of(kind, i) || gq_priority_at(o, i) != priority_of(kind, i)) return 0;
+        if (gq_column_at(&o->flows, i, &flow) != flow_of(kind, i)) return 0;
+    }
     return 1;
 }
 
@@ -43,8 +49,9 @@ static int sealed(unsigned kind, uint8_t **out, size_t *size) {
         char value[32];
         int length = snprintf(value, sizeof value, "%.*u", (int)(i * 2), i);
         int key = kind & 8 && i % 2, id = kind & 16 && i % 3;
+        gq_terms terms = {ttl_of(kind, i), "ada", flow_of(kind, i), priority_of(kind, i)};
         gq_pack(&p, value, (size_t)length, "key", key ? 3 : 0, key ? gq_key_hash("key", 3) : 0, kind & 32 && i % 4 ? &headers : NULL, "id",
-                id ? 2 : 0, ttl_of(kind, i));
+                id ? 2 : 0, &terms);
     }
     *size = gq_sealed_size(&p);
     *out = malloc(*size);
@@ -61,8 +68,8 @@ int main(void) {
         uint8_t *bytes;
         size_t size;
         gq_opened o;
-        if (!sealed(round % 64, &bytes, &size)) return 2;
-        if (!gq_open_batch(bytes, size, &o) || o.count != RECORDS || o.publish_ms != 12345 || !has_its_ttls(round % 64, &o)) {
+        if (!sealed(round % 256, &bytes, &size)) return 2;
+        if (!gq_open_batch(bytes, size, &o) || o.count != RECORDS || o.publish_ms != 12345 || !has_its_terms(round % 256, &o)) {
             fprintf(stderr, "round %u: what was sealed does not open\n", round);
             return 1;
         }

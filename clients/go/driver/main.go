@@ -25,16 +25,17 @@ type record struct {
 }
 
 type said struct {
-	Do, Topic, Group, Reason, Token, Door, Route string
-	Servers                                      []string
-	Records                                      []record
-	Partition                                    int
-	Offset                                       int64
-	Apart                                        bool
-	Wait                                         *bool
-	WaitMs                                       int64 `json:"wait_ms"`
-	DelayMs                                      int64 `json:"delay_ms"`
-	TimeoutMs                                    int64 `json:"timeout_ms"`
+	Do, Topic, Group, Reason, Token, Door, Route, Flow string
+	Servers                                            []string
+	Records                                            []record
+	Partition                                          int
+	Offset                                             int64
+	Apart                                              bool
+	Wait                                               *bool
+	Priority                                           *int
+	WaitMs                                             int64 `json:"wait_ms"`
+	DelayMs                                            int64 `json:"delay_ms"`
+	TimeoutMs                                          int64 `json:"timeout_ms"`
 }
 
 type place struct {
@@ -67,7 +68,7 @@ func (d *driver) do(s said) (map[string]any, error) {
 			defer cancel()
 			ctx = timed
 		}
-		how := gossipq.How{Route: s.Route, Delay: time.Duration(s.DelayMs) * time.Millisecond}
+		how := gossipq.How{Route: s.Route, Delay: time.Duration(s.DelayMs) * time.Millisecond, Flow: s.Flow, Priority: s.Priority}
 		publish := d.mq.PublishWith
 		if s.Apart {
 			publish = d.publishEach

@@ -37,6 +37,20 @@ test("numbers that are none are refused, and parts of a millisecond are rounded 
   });
 });
 
+test("a flow and a priority are columns, and wrong ones are refused", () => {
+  const bodies = [];
+  return withNode(({ verb, body }) => void (verb === PUBLISH && bodies.push(body)), async (mq) => {
+    for (const priority of [-1, 10, 0.5, "5", null]) await assert.rejects(soon(mq.publish("t", "x", { priority })), { code: "bad_request" });
+    await assert.rejects(soon(mq.publish("t", "x", { flow: "x".repeat(65) })), { code: "too_large" });
+    await assert.rejects(soon(mq.publish("t", "x", { flow: 5 })), TypeError);
+    await soon(mq.publish("t", "x", { flow: "ada", priority: 0 }));
+    const [body] = bodies, opened = new Opened(body);
+    assert.equal(body.readUInt32LE(48), 0x80000 | 128 | 256);
+    assert.equal(body.readBigUInt64LE(56), 0x2705162143dab015n);
+    assert.deepEqual([String(opened.at("flows", 0)), opened.priority(0)], ["ada", 0]);
+  });
+});
+
 test("headers are texts or bytes", () =>
   withNode(() => undefined, async (mq) => {
     for (const each of [5, undefined, null, { deep: "x" }]) {
@@ -294,9 +308,10 @@ test("calls whose ids and times to live differ share a batch, also when their to
   await withNode(node, async (mq) => {
     await mq.publish("t", "first");
     topic = TOPIC + 1;
-    await soon(Promise.all([mq.publish("t", "a", { id: "i" }), mq.publish("t", "b", { ttlMs: 60_000 }), mq.publish("t", "c", { id: "j", ttlMs: 5 })]));
+    await soon(Promise.all([mq.publish("t", "a", { id: "i" }), mq.publish("t", "b", { ttlMs: 60_000, flow: "ada" }), mq.publish("t", "c", { id: "j", ttlMs: 5, priority: 9 })]));
     const [, batch] = batches;
     assert.equal(batches.length, 2);
     assert.deepEqual([0, 1, 2].map((i) => [String(batch.at("values", i)), String(batch.at("ids", i)), batch.ttlMs(i)]), [["a", "i", 0], ["b", "", 60_000], ["c", "j", 5]]);
+    assert.deepEqual([0, 1, 2].map((i) => [String(batch.at("flows", i)), batch.priority(i)]), [["", 5], ["ada", 5], ["", 9]]);
   });
 });
