@@ -163,6 +163,31 @@ def test_what_fails_too_often_is_a_dead_letter(sqs: Any) -> None:
     assert sqs.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
 
 
+def test_a_standard_queue_is_fair_to_message_groups(sqs: Any) -> None:
+    """Amazon's rules of fair queues: messages of quiet tenants come first, and those of the noisy one are
+    neither lost nor slowed down.
+    """
+    url = sqs.create_queue(QueueName="tenants")["QueueUrl"]
+    quiet, long = "quiet", "x" * 100
+    for start in range(0, 60, 10):
+        entries = [
+            {"Id": str(at), "MessageBody": f"noisy {at}", "MessageGroupId": "noisy"}
+            for at in range(start, start + 10)
+        ]
+        assert len(sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 10
+    for group in (quiet, long):
+        sqs.send_message(QueueUrl=url, MessageBody=group, MessageGroupId=group)
+    found: list[dict[str, Any]] = []
+    while len(found) < 62:
+        answer = sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5, AttributeNames=["All"]
+        )
+        found += answer["Messages"]
+    first = [message["Attributes"]["MessageGroupId"] for message in found[:30]]
+    assert {quiet, long} < set(first)
+    assert len({message["Body"] for message in found}) == 62
+
+
 def test_a_fifo_queue_keeps_its_groups_in_order(sqs: Any, gateway: RunningGateway) -> None:
     attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
     url = sqs.create_queue(QueueName="line.fifo", Attributes=attributes)["QueueUrl"]

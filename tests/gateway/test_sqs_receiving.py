@@ -105,7 +105,7 @@ def test_a_dead_letter_keeps_its_headers_as_they_are() -> None:
     foreign.header_bytes, foreign.headers_shown = b"\xc1", {"gossipq-unreadable-headers": b"\xc1"}
     caller = Caller(came, keeps)
     assert asyncio.run(Actions(cast(Any, Table(Queue("q", REDRIVE)))).receive(asked(caller))) == {}
-    options = {"key": b"a", "headers": b"\xc1", "id": "q/q/0/0"}
+    options = {"key": b"a", "flow": "a", "headers": b"\xc1", "id": "q/q/0/0"}
     assert caller.published == [(("dead", b"x"), options)]
 
 

@@ -355,7 +355,9 @@ class Actions:
     async def _fetched(self, asked: Asked, queue: Queue, n: int, wait_s: float) -> list[Message]:
         topics, caller = (queue.name,), asked.caller
         if not queue.fifo:
-            return await caller.fetch(topics, GROUP, n, wait_s, {"mode": "shared", "ahead": False})
+            return await caller.fetch(
+                topics, GROUP, n, wait_s, {"mode": "shared", "order": "fair", "ahead": False}
+            )
         order = self._order(asked, queue)
         order.used_ms = caller.now_ms()
         if found := order.take((), n):
@@ -399,8 +401,14 @@ class Actions:
         try:
             with self._order(asked, queue).kept(found) if queue.fifo else nullcontext():
                 for msg in over:
+                    group = "" if queue.fifo or msg.key is None else msg.key.decode(errors="replace")
                     await mq.publish(
-                        target, msg.value, key=msg.key, headers=msg.header_bytes, id=f"{queue.name}/{msg.ref}"
+                        target,
+                        msg.value,
+                        key=msg.key,
+                        flow=messages.flow_of(group) if group else None,
+                        headers=msg.header_bytes,
+                        id=f"{queue.name}/{msg.ref}",
                     )
                 await mq.ack(over)
         except BaseException:
@@ -618,6 +626,7 @@ def _options(queue: Queue, said: Said) -> dict[str, Any]:
         if said.message_group_id:
             messages.check_names(MessageGroupId=said.message_group_id)
             options["key"] = said.message_group_id
+            options["flow"] = messages.flow_of(said.message_group_id)
         return options
     if said.delay_seconds is not None:
         raise bad_value("DelaySeconds of a message is not for FIFO queues: set that of the queue.")

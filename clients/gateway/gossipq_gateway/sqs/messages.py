@@ -3,11 +3,12 @@
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from hashlib import md5
+from hashlib import md5, sha256
 from typing import Any
 
 import msgspec
 
+from gossipq.limits import FLOW_BYTES_MAX
 from gossipq_gateway.sqs.faults import SqsFault, bad_value
 
 BODY_BYTES_MAX = 1 << 20  #: with its attributes
@@ -94,6 +95,11 @@ def check_names(**named: str) -> None:
     for name, value in named.items():
         if not _NAME.fullmatch(value):
             raise bad_value(f"{name} must have 1 to 128 letters, digits and punctuation characters.")
+
+
+def flow_of(group: str) -> str:
+    """Return the flow of a message in a standard queue: its group, or the digest of a long one."""
+    return group if len(group.encode()) <= FLOW_BYTES_MAX else sha256(group.encode()).hexdigest()
 
 
 def record_id(group: str, deduplication: str) -> str:
