@@ -99,6 +99,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
             "Register handlers": "handlers",
             "Register handlers in several modules": "modules",
             "Report the progress of a job": "progress",
+            "Cancel a job that runs": "cancel",
             "Handle many records in one call": "batches",
             "Retry and reject": "retry",
             "Replay dead letters": "dead_letters",

@@ -238,6 +238,7 @@ class Subscribe(Message):
     key_runs: bool = False
     #: the credit is what fetches ask for, so the node does not bound what is not started
     fetches: bool = False
+    cancels: bool = False  #: CANCELLED can be sent: the client stops the handlers of these records
 
 
 class Subscribed(Message):
@@ -416,6 +417,18 @@ class Share(Message):
     keep: int
 
 
+class Cancelled(Message):
+    """Records that this subscription holds are void: their jobs were cancelled, or other records took their
+    unique names. Sent if the subscription has `cancels`.
+
+    Their acks are lost. The client stops the handlers.
+    """
+
+    verb = 132
+    subscription: int
+    ranges: list[Range]
+
+
 class DeliverPlain(Message):
     """Sent instead of DELIVER if the subscription is `plain`. Second frame: array of
     PlainDelivered.
@@ -488,13 +501,14 @@ class Shown(Message):
 class Cancel(Message):
     """Void a record. Answered by DONE.
 
-    Refused if a consumer holds it, or if every group has acked it.
+    Refused if every group has acked it; and if a consumer holds it, unless `running` is set.
     """
 
     verb = 56
     ref: Ref
     reason: str = ""
     idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
+    running: bool = False  #: take it from the consumers that hold it, too; they are told by CANCELLED
 
 
 class Reschedule(Message):

@@ -238,6 +238,7 @@ _ROWS = (
     Verb(messages.Recalled, Room.CLIENT),
     Verb(messages.AtEnd, Room.CLIENT),
     Verb(messages.Share, Room.CLIENT),
+    Verb(messages.Cancelled, Room.CLIENT),
     Verb(messages.Explained, Room.CLIENT),
     Verb(messages.GroupExplained, Room.CLIENT),
     Verb(messages.Traced, Room.CLIENT),

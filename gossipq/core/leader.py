@@ -258,8 +258,7 @@ class Leader:
                     self._desk.counts.published += outcome.added
                     if outcome.runs is not None:
                         self.moved = True  # the schedule may have another first record
-                        for offset in outcome.replaced:
-                            self.dispatch.void(outcome.partition, offset)
+                        self._replaced(outcome)
                     if outcome.partition != woken:
                         woken = outcome.partition
                         self.dispatch.wake(woken)
@@ -276,8 +275,7 @@ class Leader:
             return
         if isinstance(outcome, Published):
             self._desk.counts.published += outcome.added
-            for offset in outcome.replaced:
-                self.dispatch.void(outcome.partition, offset)
+            self._replaced(outcome)
             if outcome.added:
                 self.dispatch.wake(outcome.partition)
         elif not outcome.error or entry.kind in MOVES:
@@ -285,6 +283,13 @@ class Leader:
         self._desk.pending.resolve(entry.index, outcome)
         if self._jobs.waiters:
             self._jobs.applied(entry.kind, payload)
+
+    def _replaced(self, outcome: Published) -> None:
+        """Take the records that left for others of their unique names from their consumers."""
+        for offset in outcome.replaced:
+            self.dispatch.void(outcome.partition, offset)
+            if self._jobs.waiters:
+                self._jobs.left(outcome.partition, offset)
 
     def _follow(self, entry: Entry, payload: Any, outcome: Outcome) -> None:
         kind = entry.kind

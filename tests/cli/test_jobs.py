@@ -56,3 +56,14 @@ def test_errors_are_counted_by_what_they_have_in_common(ask, topic: str, shared_
     assert [row["letters"] for row in left] == [2, 1]
     assert ask("job", "errors", group, "--replay", "nothing").code == 2
     assert ask("job", "errors", topic).code == 2
+
+
+def test_a_running_job_is_cancelled(ask, topic: str, shared_node) -> None:
+    with connect(shared_node.endpoint) as mq:
+        ref = mq.publish(topic, b"job").ref
+        assert len(mq.fetch(topic, "workers", n=1, wait=30)) == 1
+        assert ask("msg", "cancel", ref, "--yes").code != 0
+        assert ask("job", "cancel", ref, "--reason", "too slow", "--yes").out == f"cancelled {ref}\n"
+        row = json.loads(ask("job", "show", ref, "-o", "json").out)
+        assert (row["state"], "too slow" in row["because"]) == ("cancelled", True)
+        assert ask("job", "cancel", ref, "--yes").code != 0

@@ -60,6 +60,7 @@ SAYS = {
         r"resize cat.png\npaused - the group is paused - gossipq group resume jobs workers\nresize "
         r"dog.png\n"
     ),
+    "cancel": "cancelled\n",
     "progress": r"(running|waiting|succeeded) [\s\S]*printed 3\n",
     "publish": r"on disk at offset \d+\n3 more from offset \d+\n",
     "replay": r"from first: \d+ records, the first at 0\nfrom 2: \d+ records.*2\nfrom -10m: \d+ records.*0\n",

@@ -9,7 +9,17 @@ from datetime import UTC, datetime
 import pytest
 
 from conftest import RunningNode
-from gossipq_client import BadRequest, Client, JobFailed, NoReply, NotFound, connect
+from gossipq.errors import WrongState
+from gossipq_client import (
+    BadRequest,
+    Client,
+    JobFailed,
+    LeaseLost,
+    Message,
+    NoReply,
+    NotFound,
+    connect,
+)
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
@@ -161,3 +171,120 @@ def test_progress_is_followed(mq: Client, shared_node: RunningNode) -> None:
     following.join(PATIENCE_S)
     assert seen[-2:] == [("running", 0.9, "page 9 of 10"), ("succeeded", 0.9, "page 9 of 10")]
     assert len(seen) < 20
+
+
+def test_a_running_job_is_cancelled(mq: Client, shared_node: RunningNode) -> None:
+    """A handler in a thread sees it, its result is not kept, and the next job runs in the same process."""
+    begun, seen = threading.Event(), list[bool]()
+
+    @mq.consumer("films", "renderers")
+    def render(film: bytes, msg: Message) -> str:
+        if film == b"long":
+            begun.set()
+            deadline = time.monotonic() + PATIENCE_S
+            while not msg.cancelled and time.monotonic() < deadline:
+                time.sleep(0.01)
+            seen.append(msg.cancelled)
+            with pytest.raises(LeaseLost, match="was cancelled"):
+                msg.progress(0.5)
+        return film.decode()
+
+    with connect(shared_node.endpoint) as other:
+        long = other.publish("films", b"long", keep_result="1h")
+        running = threading.Thread(target=mq.run)
+        running.start()
+        assert begun.wait(PATIENCE_S)
+        assert other.cancel(long, reason="too long") == long.ref
+        assert (other.job(long).state, other.job(long.ref).kept) == ("cancelled", 0)
+        short = other.publish("films", b"short", keep_result="1h")
+        assert other.result(short, timeout=PATIENCE_S) == "short"
+        with pytest.raises(JobFailed, match="has been cancelled"):
+            other.result(long, timeout=PATIENCE_S)
+        with pytest.raises(WrongState):
+            other.cancel(short)
+        mq.stop()
+        running.join(PATIENCE_S)
+    assert seen == [True]
+
+
+async def endless(begun: list[str], ended: list[str], name: str) -> None:
+    begun.append(name)
+    try:
+        await asyncio.sleep(10 * PATIENCE_S)
+    except asyncio.CancelledError:
+        ended.append(name)
+        raise
+
+
+def test_a_coroutine_of_a_sync_client_is_cancelled(mq: Client, shared_node: RunningNode) -> None:
+    begun, ended = list[str](), list[str]()
+
+    @mq.consumer("waits", "sleepers")
+    async def sleep(name: str) -> None:
+        if name != "short":
+            await endless(begun, ended, name)
+
+    with connect(shared_node.endpoint) as other:
+        long = other.publish("waits", "long")
+        running = threading.Thread(target=mq.run)
+        running.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while not begun and time.monotonic() < deadline:
+            time.sleep(0.01)
+        other.cancel(long)
+        other.result(other.publish("waits", "short"), timeout=PATIENCE_S)
+        mq.stop()
+        running.join(PATIENCE_S)
+    assert (begun, ended) == (["long"], ["long"])
+
+
+def test_a_coroutine_is_cancelled_and_its_worker_goes_on(shared_node: RunningNode) -> None:
+    async def main() -> None:
+        begun, ended = list[str](), list[str]()
+        async with aio_connect(shared_node.endpoint) as mq:
+
+            @mq.consumer("sleeps", "sleepers", workers=2)
+            async def sleep(name: str) -> str:
+                if name.startswith("long"):
+                    await endless(begun, ended, name)
+                return name
+
+            await mq.create_topic("sleeps")
+            running = asyncio.create_task(mq.run(signals=False))
+            long = [await mq.publish("sleeps", name, keep_result=60) for name in ("long-1", "long-2")]
+            async with asyncio.timeout(PATIENCE_S):
+                while len(begun) < 2:
+                    await asyncio.sleep(0.01)
+            for job in long:
+                await mq.cancel(job)
+            for name in ("a", "b", "c"):
+                short = await mq.publish("sleeps", name, keep_result=60)
+                assert await mq.result(short, timeout=PATIENCE_S) == name
+            assert [(await mq.job(job)).state for job in long] == ["cancelled", "cancelled"]
+            mq.stop()
+            await running
+        assert sorted(ended) == ["long-1", "long-2"]
+
+    asyncio.run(main())
+
+
+def test_a_loop_passes_over_cancelled_records(mq: Client, shared_node: RunningNode) -> None:
+    """Also those that were delivered, and that the loop has not reached."""
+    receipts = [mq.publish("loops", b"%d" % number) for number in range(4)]
+    seen = list[bytes]()
+    with connect(shared_node.endpoint) as other:
+        for msg in mq.consume("loops", "loopers", stop_at_end=True):
+            with msg:
+                if msg.value == b"1":
+                    for number in (1, 2):
+                        other.cancel(receipts[number])
+                    deadline = time.monotonic() + PATIENCE_S
+                    while not msg.cancelled and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                    assert msg.cancelled
+                    assert msg.lost
+                seen.append(msg.value)
+        mq.flush()
+        states = [other.job(each).state for each in receipts]
+        assert states == ["succeeded", "cancelled", "cancelled", "succeeded"]
+    assert seen == [b"0", b"1", b"3"]

@@ -102,6 +102,7 @@ def test_a_client_has_few_names() -> None:
             "ack_soon",
             "add_middleware",
             "admin",
+            "cancel",
             "close",
             "consume",
             "consumer",

@@ -215,10 +215,11 @@ class FakeWorker:
         shares: bool = False,
         auto: bool = False,
         fetches: bool = True,
+        cancels: bool = False,
     ) -> Message | None:
         """With `fetches`, deliveries depend on the credit alone."""
         starts = [start or Start(partition)]
-        fields = {"shares": shares, "auto": auto, "fetches": fetches}
+        fields = {"shares": shares, "auto": auto, "fetches": fetches, "cancels": cancels}
         message = Subscribe(
             number, group, starts, records, limits.CREDIT_BYTES, config, notify_end, holding, **fields
         )

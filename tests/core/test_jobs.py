@@ -14,6 +14,8 @@ from gossipq.messages import (
     AckResults,
     AskJob,
     Cancel,
+    Cancelled,
+    Done,
     DropTopic,
     Job,
     Nack,
@@ -22,8 +24,9 @@ from gossipq.messages import (
     Requeue,
     Started,
 )
-from gossipq.types import DELAY, PartitionKey
+from gossipq.types import DELAY, REPLACE, UNIQUE_HASH, PartitionKey
 from gossipq.values import JobInfo, JobProgress, JobResult, Ref, TopicOptions
+from gossipq.wire import batch as batches
 
 ADA, BOB, EVE = client("ada"), client("bob"), client("eve")
 HOUR_MS = limits.HOUR_MS
@@ -296,3 +299,90 @@ def test_progress_is_told_to_those_who_follow(desk: Desk) -> None:
     desk.worker.tick(2_000)
     desk.worker.tick(2_000)
     assert not list(state.scan(b"w", b"x"))
+
+
+def cancels(desk: Desk) -> list[Any]:
+    """What clients were told of cancelled records, since the last call."""
+    told = [
+        (origin[1], message.ranges)
+        for effects in desk.worker.seen
+        for origin, message in effects.notices
+        if isinstance(message, Cancelled)
+    ]
+    desk.worker.seen.clear()
+    return told
+
+
+def cancel(desk: Desk, offset: int, running: bool = True) -> Any:
+    return desk.worker.ask(1, EVE, Cancel(Ref(desk.partition, offset), "too slow", running=running))
+
+
+def test_a_running_job_is_cancelled(desk: Desk) -> None:
+    desk.publish(2)
+    desk.worker.subscribe(ADA, desk.partition, records=1, cancels=True)
+    assert desk.ask(0, wait_ms=30_000) is None
+    assert cancel(desk, 0, running=False).code == "wrong_state"
+    assert cancels(desk) == []
+    assert isinstance(cancel(desk, 0), Done)
+    replies = [message for effects in desk.worker.seen for _, _, message in effects.replies]
+    (answer,) = [message for message in replies if isinstance(message, Job)]
+    assert (answer.job.state, answer.job.because) == ("cancelled", "eve took it away: too slow")
+    gone = (desk.partition, 0, 1)
+    assert cancels(desk) == [(ADA.session, [gone])]
+    assert desk.finish(0) == Acked([gone])
+    assert desk.job(0).state == "cancelled"
+    assert not list(desk.worker.shards[1].ledger.state.scan(b"r", b"s"))
+    assert cancel(desk, 0).code == "wrong_state"
+
+
+@pytest.mark.parametrize("end", ["takeover", "lease", "session", "nack"])
+def test_a_cancelled_job_is_never_handed_out_again(desk: Desk, end: str) -> None:
+    desk.publish(1)
+    desk.worker.subscribe(ADA, desk.partition, cancels=True)
+    desk.worker.ask(1, ADA, Started(1, [(desk.partition, 0, 1)]), origin=(b"c", ADA.session))
+    desk.worker.settle()
+    assert isinstance(cancel(desk, 0), Done)
+    if end == "takeover":
+        desk.take_over()
+    elif end == "lease":
+        desk.worker.tick(limits.MINUTE_MS)
+    elif end == "session":
+        desk.worker.turn(lambda: desk.worker.end_session(ADA.session, silent=True))
+    else:
+        desk.worker.ask(1, ADA, Nack(1, [(desk.partition, 0, 1)], failed=False), origin=(b"c", ADA.session))
+    desk.worker.taken()
+    desk.worker.subscribe(BOB, desk.partition)
+    desk.worker.tick(1_000)
+    assert desk.worker.taken() == []
+    assert desk.job(0).state == "cancelled"
+
+
+def test_a_client_hears_of_a_cancel_from_the_next_leader(desk: Desk) -> None:
+    desk.publish(3)
+    desk.worker.subscribe(ADA, desk.partition, cancels=True)
+    assert isinstance(cancel(desk, 1), Done)
+    desk.take_over()
+    desk.worker.seen.clear()
+    desk.worker.subscribe(ADA, desk.partition, holding=[(desk.partition, 0, 3)], cancels=True)
+    desk.worker.tick(10)
+    assert cancels(desk) == [(ADA.session, [(desk.partition, 1, 2)])]
+    assert [desk.job(offset).state for offset in range(3)] == ["running", "cancelled", "running"]
+
+
+def test_a_client_that_does_not_ask_is_not_told(desk: Desk) -> None:
+    desk.publish(1)
+    desk.worker.subscribe(ADA, desk.partition)
+    assert isinstance(cancel(desk, 0), Done)
+    assert cancels(desk) == []
+
+
+def test_a_job_whose_name_another_one_took_is_cancelled(desk: Desk) -> None:
+    names = {"uniques": [b"a"], "fixed": {UNIQUE_HASH: batches.id_column([b"a"]), REPLACE: array("I", [1])}}
+    desk.publish(1, **names)
+    desk.worker.subscribe(ADA, desk.partition, records=1, cancels=True)
+    assert desk.ask(0, wait_ms=30_000) is None
+    desk.worker.seen.clear()
+    desk.publish(1, **names)
+    told = [message.job.state for effects in desk.worker.seen for _, _, message in effects.replies]
+    assert told == ["cancelled"]
+    assert cancels(desk) == [(ADA.session, [(desk.partition, 0, 1)])]

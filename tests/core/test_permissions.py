@@ -142,6 +142,7 @@ def test_every_request_has_a_need() -> None:
             "ACKED",
             "READY",
             "SHARE",
+            "CANCELLED",
             "RECALLED",
             "BACKED_UP",
             "ENTRUSTED",

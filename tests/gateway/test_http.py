@@ -423,3 +423,14 @@ def test_the_result_of_a_job(http: httpx.Client) -> None:
     assert (found["state"], found["result"], found["group"]) == ("succeeded", {"width": 320}, "g")
     assert 3_500 < found["kept"] <= 3_600
     assert http.get("/v1/records/jobs/0/99/job").status_code == 404
+
+
+def test_a_running_job_is_cancelled(http: httpx.Client) -> None:
+    ref = http.post("/v1/topics/films/records", json={"value": "x"}).json()["ref"]
+    (record,) = fetch(http, "films")
+    refused = http.post(f"/v1/records/{ref}/cancel", json={"reason": "no"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "wrong_state")
+    done = http.post(f"/v1/records/{ref}/cancel", json={"reason": "no", "running": True})
+    assert done.json() == {"ref": ref}
+    assert http.get(f"/v1/records/{ref}/job").json()["state"] == "cancelled"
+    assert http.post("/v1/ack", json={"leases": [record["lease"]]}).json()["code"] == "lease_lost"

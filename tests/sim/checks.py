@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from gossipq.types import META_SHARD, topic_id_of
+from sim.cancels import CANCEL_CHECKS
 from sim.history import LOOSE, RIVAL, Copy, History, Pushed
 from sim.job_checks import JOB_CHECKS
 from sim.names import NAME_CHECKS
@@ -334,6 +335,7 @@ CHECKS: list[Check] = [
     *PLAN_CHECKS,
     *NAME_CHECKS,
     *RESULT_CHECKS,
+    *CANCEL_CHECKS,
 ]
 
 

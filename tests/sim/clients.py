@@ -11,6 +11,7 @@ from gossipq.messages import (
     Ack,
     Acked,
     AckResults,
+    Cancelled,
     CreateTopic,
     Credit,
     DropTopic,
@@ -316,6 +317,7 @@ class Consumer(Party):
             shares=True,
             gaps=self.fails > 0,
             key_runs=self.key_runs,
+            cancels=True,
         )
         self.asked = self.ask(message)
 
@@ -353,6 +355,8 @@ class Consumer(Party):
             self.world.at(self.dice.randrange(1, 300), self.lend_again, self.asked, answer)
         elif isinstance(answer, Share):
             self.share(answer.keep)
+        elif isinstance(answer, Cancelled):
+            self.world.history.count("told of a cancel")  # it goes on, and its ack is lost
         elif isinstance(answer, Acked) and request_id in self.acking:
             ranges, well = self.acking.pop(request_id)
             for done in ranges:

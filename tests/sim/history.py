@@ -232,6 +232,14 @@ class Claimed(NamedTuple):
     offset: int  #: of the record that has it; -1 = it is scheduled, or not known
 
 
+class Cancelled(NamedTuple):
+    """A cancel that a leader confirmed."""
+
+    time_ms: int  #: of the answer, when it was sent
+    partition: int
+    offset: int
+
+
 class History:
     """Lists in order of time."""
 
@@ -257,6 +265,7 @@ class History:
         self.named = 0  #: partition of the records with unique names
         self.claims: dict[bytes, Claim] = {}  #: by value
         self.claimed: list[Claimed] = []
+        self.cancelled: list[Cancelled] = []
         self.keeps_results = False  #: consumers send a result with each ack
         self.heard_jobs: list[JobHeard] = []
         self.lent: Counter[str] = Counter()  #: by consumer, the most records that it lent at a time

@@ -3,12 +3,14 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gossipq.messages import CreateTopic, Publish, RefusedMessage, Topics
 from gossipq.types import DELAY, REPLACE, UNIQUE_HASH, partition_key
 from gossipq.values import TopicOptions
 from gossipq.wire import batch as batches
+from sim import cancels
 from sim.clients import PATIENCE_MS, Consumer, Party
 from sim.history import LOOSE, Claim, Claimed, Copy, History
 
@@ -101,9 +103,12 @@ class Claimer(Party):
 
 
 def name_parties(world: "World") -> list[Party]:
-    """The client, and a consumer of its records."""
+    """The client, a consumer of its records, and in some runs a client that cancels them."""
     claimer = Claimer(world)
-    return [claimer, Consumer(world, "n1", home=lambda: claimer.home, group=GROUP)]
+    parties: list[Party] = [claimer, Consumer(world, "n1", home=lambda: claimer.home, group=GROUP)]
+    if Random(f"{world.seed}/cancels").random() < cancels.CANCELS_SHARE:
+        parties.append(cancels.Canceller(world, home=lambda: claimer.home, group=GROUP))
+    return parties
 
 
 def left_ms(copy: Copy, partition: int, offset: int) -> int | None:

@@ -28,7 +28,18 @@ from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.turn import Turn
 from gossipq.errors import CorruptLog, StoreError
-from gossipq.messages import Ack, AckResults, Join, Nack, Publish, Share, Started, Subscribe, Unsubscribe
+from gossipq.messages import (
+    Ack,
+    AckResults,
+    Cancelled,
+    Join,
+    Nack,
+    Publish,
+    Share,
+    Started,
+    Subscribe,
+    Unsubscribe,
+)
 from gossipq.peer_messages import Appended
 from gossipq.types import META_SHARD, Now, SessionId
 from gossipq.values import Member, Message, Range
@@ -518,6 +529,7 @@ class Node:
         for origin, message in effects.notices:
             if isinstance(message, Share):
                 self.shares.asked(shard, session_of(origin[0].decode()), message.subscription, world.now)
+            if isinstance(message, Share | Cancelled):
                 world.post_client(self, origin, message.subscription, term, message)
 
     # --- what the copy itself must keep (I1 to I10) ---------------------------------------------------------

@@ -51,6 +51,7 @@ from gossipq.core.register.topics import TopicRegister
 from gossipq.core.requests import schedules, ticks
 from gossipq.core.requests.jobs import JobRequests
 from gossipq.core.requests.letters import LetterJob
+from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.schedules import ScheduleRequests
 from gossipq.core.shard import Shard
@@ -61,7 +62,7 @@ from gossipq.errors import StoreError
 from gossipq.messages import Acked, AskJob
 from gossipq.types import DELAY, ID_HASH, KEY_HASH, Slice
 from gossipq.values import JobInfo
-from sim import jobs, results, world
+from sim import cancels, jobs, results, world
 from sim.clients import SHARDED
 from sim.disk import Disk
 from sim.faults import Faults
@@ -774,6 +775,46 @@ def done_records_hold_their_names(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "waiting", lambda ledger, partition, index, numbers: set(numbers))
 
 
+def everybody_cancels(patch: pytest.MonkeyPatch) -> None:
+    """Each run has a client that cancels records while a consumer has them."""
+    everybody_claims(patch)
+    patch.setattr(cancels, "CANCELS_SHARE", 1.0)
+
+
+def records_are_cancelled_as_leaders_fall(patch: pytest.MonkeyPatch) -> None:
+    """Leaders are cut off, and clients cancel records."""
+    everybody_cancels(patch)
+    leaders_are_cut_off(patch)
+
+
+def cancels_last_as_long_as_their_leader(patch: pytest.MonkeyPatch) -> None:
+    """A cancelled record is taken from its consumer, and stays open: the next leader hands it out again."""
+    void = Partitions.void
+
+    def taken(partitions: Partitions, entry: Entry, payload: payloads.Void) -> outcomes.Outcome:
+        if payload.offset < 0 or payload.publish:
+            return void(partitions, entry, payload)
+        return outcomes.Voided()
+
+    patch.setattr(Partitions, "void", taken)
+
+
+def cancels_are_confirmed_unstored(patch: pytest.MonkeyPatch) -> None:
+    """A leader confirms a cancel before it is stored."""
+    propose = MendRequests._propose
+
+    def eager(
+        room: MendRequests, request: Request, kind: int, payload: bytes, answer: Any, body: bytes = b""
+    ) -> None:
+        if kind != log.VOID:
+            propose(room, request, kind, payload, answer, body)
+            return
+        room._desk.propose(kind, payload)
+        room._desk.reply(request, answer)
+
+    patch.setattr(MendRequests, "_propose", eager)
+
+
 def ticks_are_early(patch: pytest.MonkeyPatch) -> None:
     """A leader stores the record of a tick up to half a second before it."""
     due_ticks = ticks.due_ticks
@@ -1131,6 +1172,8 @@ PLANTED: dict[str, Planted] = {
         Planted(names_of_due_records_are_free, "P27", under=everybody_claims),
         Planted(replaced_records_stay, "P27", under=everybody_claims),
         Planted(done_records_hold_their_names, "P27", under=everybody_claims),
+        Planted(cancels_last_as_long_as_their_leader, "P28", under=everybody_cancels),
+        Planted(cancels_are_confirmed_unstored, "P28", under=records_are_cancelled_as_leaders_fall),
         Planted(ticks_are_early, "P24", under=everybody_plans),
         Planted(removed_schedules_go_on, "P24", under=everybody_plans),
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),

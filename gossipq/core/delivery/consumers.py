@@ -370,7 +370,7 @@ class Subscription:
     """
 
     __slots__ = (
-        "_lanes", "ack", "acked", "auto", "blocked_ms", "charges", "consumer", "credit_bytes",
+        "_lanes", "ack", "acked", "auto", "blocked_ms", "cancels", "charges", "consumer", "credit_bytes",
         "credit_records", "delivered", "failed", "fetches", "frame_bytes", "gaps", "group", "is_silent",
         "key_runs", "lease_ms", "loan", "matches", "name", "notify_end", "number", "origin", "plain",
         "positions", "prefetch", "room", "session", "shares", "told_end", "told_ready", "views",
@@ -395,7 +395,7 @@ class Subscription:
         self.told_end = self.told_ready = False
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
-        self.shares, self.fetches = message.shares, message.fetches
+        self.shares, self.fetches, self.cancels = message.shares, message.fetches, message.cancels
         #: it sends neither STARTED nor the records that it gives back: its records
         #: count as begun on delivery
         self.is_silent = message.auto and not message.shares

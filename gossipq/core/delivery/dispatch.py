@@ -45,13 +45,22 @@ from gossipq.core.delivery.surplus import SHARED, may_be_uneven, uneven
 from gossipq.core.delivery.window import Lease, ReadyRecords
 from gossipq.core.ledger import AT_ONCE_MS, Ledger, key_of
 from gossipq.core.storage import Deadlines, FailRow, Intervals, log, payloads
-from gossipq.messages import AtEnd, ReadyMessage, Share
+from gossipq.messages import AtEnd, Cancelled, ReadyMessage, Share
 from gossipq.rates import Payer
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
 NO_LEASE_MS = 0
 MOVES = (log.ACK, log.RESULT, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUEUE)
+
+
+def voids_among(held: dict[PartitionKey, Intervals], ledger: Ledger) -> list[Range]:
+    """Return the void records among those that a client claims."""
+    found: list[Range] = []
+    for partition in sorted(held.keys() & ledger.voids.keys()):
+        voids = ledger.voids[partition]
+        found += [(partition, *part) for claimed in held[partition] for part in voids.overlap(*claimed)]
+    return found
 
 
 class Delivery(NamedTuple):
@@ -313,6 +322,9 @@ class Dispatch:
                 subscription, view, held.get(view.partition, Intervals()), boot_ms, lease_ms
             )
             self.turn.dirty.add(view.group.id)
+        if subscription.cancels and (gone := voids_among(held, self._ledger)):
+            # an earlier leader may have cancelled them without telling it
+            self.notices.append((subscription.origin, Cancelled(subscription.number, gone)))
         if subscription.prefetch is not None and subscription.group is not None:
             subscription.prefetch.shift(self._started(subscription) - started)
             self._adapt(subscription, subscription.prefetch)
@@ -458,8 +470,13 @@ class Dispatch:
         self.wake(void.partition)
 
     def void(self, partition: PartitionKey, offset: Offset) -> None:
-        """A record was voided: take it from its consumers."""
+        """A record was voided: take it from its consumers, and tell them."""
         for view in self._views.get(partition, {}).values():
+            holder = view.window.at(offset)
+            member = self.subscriptions.get(holder.owner) if isinstance(holder, Lease) else None
+            if member is not None and member.cancels:
+                gone = Cancelled(member.number, [(partition, offset, offset + 1)])
+                self.notices.append((member.origin, gone))
             self.holdings.forget(view, offset, offset + 1)
             if view.keys is not None:
                 for _, key_hash in self.key_order.hashes(view, offset, offset + 1):

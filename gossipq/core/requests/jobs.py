@@ -211,6 +211,11 @@ class JobRequests:
             for waiter in list(self.waiters.get(partition, {}).get(place, ())):
                 self._look(waiter)
 
+    def left(self, partition: PartitionKey, offset: Offset) -> None:
+        """Another record took the unique name of this one, which is void now."""
+        for waiter in list(self.waiters.get(partition, {}).get((offset, 0, 0), ())):
+            self._look(waiter)
+
     def _look(self, waiter: JobWait, over: bool = False) -> None:
         """Answer a waiter if its job has ended, or its time is over."""
         try:

@@ -93,8 +93,8 @@ class MendRequests:
             raise self._topics.unknown(ref.partition)
         return find(self._ledger, ref)
 
-    def _removable(self, ref: Ref) -> Named:
-        """The record, if it may be taken away. Raises WrongState."""
+    def _removable(self, ref: Ref, running: bool = False) -> Named:
+        """The record, if it may be taken away; with `running`, also from a consumer. Raises WrongState."""
         named = self._named(ref)
         partition, offset = named.partition, named.offset
         if offset < 0:
@@ -105,7 +105,7 @@ class MendRequests:
             raise WrongState(f"retention removed offset {offset}")
         if self._ledger.is_void(partition, offset):
             raise WrongState(f"offset {offset} is void already")
-        for group_id in self._ledger.cursors.get(partition, ()):
+        for group_id in () if running else self._ledger.cursors.get(partition, ()):
             self._nobody_holds(group_id, partition, offset)
         if self._ledger.done_everywhere(partition, offset):
             raise WrongState(
@@ -128,7 +128,7 @@ class MendRequests:
 
     def _cancel(self, request: Request) -> None:
         message: Cancel = request.message
-        named = self._removable(message.ref)
+        named = self._removable(message.ref, message.running)
         name = named.partition, named.offset, named.entry, named.record
         reason = message.reason[: limits.ERROR_BYTES_MAX]
         payload = payloads.encode(payloads.Void(*name, reason, request.sender.consumer))

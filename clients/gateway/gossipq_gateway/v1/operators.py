@@ -220,8 +220,9 @@ async def edit(call: Call) -> shapes.Stored:
 
 
 async def cancel(call: Call) -> shapes.Moved:
-    """Void a record that no consumer holds and that not every group has acked."""
-    return shapes.Moved(ref=await _record(call).cancel(reason=call.body.reason))
+    """Void a record that not every group has acked; if a consumer holds it, only with `running`."""
+    body: shapes.Reason = call.body
+    return shapes.Moved(ref=await _record(call).cancel(reason=body.reason, running=body.running))
 
 
 async def reschedule(call: Call) -> shapes.Moved:

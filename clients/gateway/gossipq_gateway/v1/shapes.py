@@ -428,7 +428,10 @@ class ForGroup(Shape, kw_only=True):
 
 
 class Reason(Shape, kw_only=True):
+    """`running`: also if a consumer holds the record; its ack is lost then."""
+
     reason: str = ""
+    running: bool = False
 
 
 class Moved(Shape, kw_only=True, omit_defaults=False):

@@ -10,7 +10,7 @@ from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.limits import LOOK_MS, Limits, RunEnd
 from gossipq_client.handlers.middleware import Around, CallNext, Layers, Middleware, makers
 from gossipq_client.handlers.registry import Function, Handler, Handlers, Hook
-from gossipq_client.handlers.reports import left, overdue, returned, stack_of, tell, untold
+from gossipq_client.handlers.reports import left, overdue, returned, stack_of, tell, tell_cancelled, untold
 from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
 from gossipq_client.handlers.signals import until_signal
 
@@ -51,6 +51,7 @@ __all__ = [
     "shows",
     "stack_of",
     "tell",
+    "tell_cancelled",
     "told",
     "until_signal",
     "untold",

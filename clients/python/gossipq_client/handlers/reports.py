@@ -59,6 +59,11 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
             )
 
 
+def tell_cancelled(handler: Handler, message: Record) -> None:
+    """Log that the handler of a cancelled job has ended."""
+    log.info("%s: %r was cancelled", handler.name, message, extra=_fields(message))
+
+
 def untold(handler: Handler, message: Record, error: Exception) -> None:
     """Log that a node, or the client that asked, was not told how the work on a record ended."""
     log.error(

@@ -292,8 +292,8 @@ class Asking:
 
     # --- mend
 
-    def cancel(self, asked: Address, reason: str) -> Talk[str]:
-        return (yield from self._mend(asked, lambda ref: Cancel(ref, reason)))
+    def cancel(self, asked: Address, reason: str, running: bool = False) -> Talk[str]:
+        return (yield from self._mend(asked, lambda ref: Cancel(ref, reason, running=running)))
 
     def reschedule(self, asked: Address, delay_ms: int) -> Talk[str]:
         return (yield from self._mend(asked, lambda ref: Reschedule(ref, delay_ms)))

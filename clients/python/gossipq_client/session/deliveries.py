@@ -8,7 +8,18 @@ from functools import partial
 
 from gossipq import limits
 from gossipq.errors import BadBatch, GossipqError, NoSubscription
-from gossipq.messages import Ack, Acked, AckResults, AtEnd, Deliver, Nack, Recall, ReportProgress, Unsubscribe
+from gossipq.messages import (
+    Ack,
+    Acked,
+    AckResults,
+    AtEnd,
+    Cancelled,
+    Deliver,
+    Nack,
+    Recall,
+    ReportProgress,
+    Unsubscribe,
+)
 from gossipq.texts import many
 from gossipq.types import Offset, partition_of, topic_id_of
 from gossipq.values import Delivered, JobProgress, JobResult, Message, Range
@@ -224,6 +235,25 @@ class Consuming(Settling):
             subscription.pace.target = max(CREDIT_MIN, subscription.untaken_records)
             self.lend(subscription, subscription.pace.target, subscription.credit_bytes)
             self._subscribe(part)  # its old credit would bring it some of them again
+
+    def cancelled(self, message: Cancelled) -> None:
+        """The jobs of records were cancelled. Those that user code has not begun are passed over; the others
+        are lost here, and their handlers are told.
+        """
+        part = self.parts.get(message.subscription)
+        if part is None:
+            return
+        for held in list(part.outstanding):
+            mine = [
+                each
+                for partition, first, end in message.ranges
+                if partition == held.partition
+                for each in held.open_ranges(first, end)
+            ]
+            held.cancel(mine)
+            self._settled(held)
+        self.cancels += 1
+        self.due[part] = None
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
         """User code begins these records. Tells their leader now if it must know before. Otherwise

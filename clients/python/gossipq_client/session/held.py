@@ -54,6 +54,7 @@ class Held:
         "attempt",
         "base",
         "batch",
+        "cancelled",
         "charge",
         "deadline_ms",
         "done",
@@ -99,6 +100,7 @@ class Held:
         self.longer: dict[Offset, int] = {}  #: offset -> deadline that the user asked for
         #: records that other consumers have, or that were given back before the user began them
         self.lost: Ranges = []
+        self.cancelled: Ranges = []  #: those of them that are void: their jobs were cancelled
         self._hashes: array[int] | None = None
         self.opened: list[bytes] | None = None  #: the result of `values`, after its first call
         self._keys: list[bytes] | None = None
@@ -248,8 +250,16 @@ class Held:
         """Other consumers have these records."""
         self.lost = join([*self.lost, *ranges])
 
+    def is_cancelled(self, offset: Offset) -> bool:
+        return any(first <= offset < end for first, end in self.cancelled)
+
+    def cancel(self, ranges: Ranges) -> None:
+        """The jobs of these records were cancelled: nothing that is said of them counts any more."""
+        self.cancelled = join([*self.cancelled, *ranges])
+        self.give_up(ranges)
+
     def give_up(self, ranges: Ranges) -> None:
-        """These records are given back before the user begins them."""
+        """The user settles these records no more: they are void, or given back before the user begins."""
         self.lose(ranges)
         for first, end in ranges:
             self.finish(first, end)

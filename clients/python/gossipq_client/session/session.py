@@ -26,6 +26,7 @@ from gossipq.messages import (
     Ack,
     AckResults,
     AtEnd,
+    Cancelled,
     Confirm,
     Deliver,
     Nack,
@@ -177,7 +178,7 @@ class Session:
                 pass
             case RefusedMessage():
                 self._refused(endpoint, header, body)
-            case Deliver() | ReadyMessage() | Share() | AtEnd() | Subscribed() if (
+            case Deliver() | ReadyMessage() | Share() | Cancelled() | AtEnd() | Subscribed() if (
                 0 < header.term < self.links.term(header.shard)
             ):
                 pass  # what was subscribed to in an earlier term is subscribed to again
@@ -210,6 +211,8 @@ class Session:
                 self.consuming.ready(body.subscription)
             case Share():
                 self.consuming.share(body.subscription, body.keep)
+            case Cancelled():
+                self.consuming.cancelled(body)
             case _:
                 self.calls.answered(header.request_id, body, message[1:])
 

@@ -36,6 +36,7 @@ class Subscribing:
         #: records that users have finished, one by one. Any thread may append at any moment;
         #: the next step joins them
         self.noted: list[Record] = []
+        self.cancels = 0  #: messages of leaders that records which are here are void
         self.ack_due_ms = 0  #: when fresh acks must be sent; 0 = none wait
         #: when reports of progress are sent next, 0 = none waits; and the earliest time for that
         self.progress_due_ms = self.progress_ms = 0
@@ -196,6 +197,7 @@ class Subscribing:
                 gaps=subscription.leased,
                 key_runs=subscription.key_runs,
                 fetches=subscription.by_fetches,
+                cancels=subscription.leased,
             ),
             part.shard,
             part.request_id,

@@ -162,6 +162,13 @@ class Record(_Decoded, Generic[Data], eq=False):
         """True if another consumer is known to have the record, or if it was given back."""
         return bool(self._held.lost) and self._held.is_lost(self.offset)
 
+    @property
+    def cancelled(self) -> bool:
+        """True if the job was cancelled while it is here: stop the work, nothing of it will be stored. A
+        coroutine that is the handler of one record is cancelled without asking.
+        """
+        return bool(self._held.cancelled) and self._held.is_cancelled(self.offset)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} attempt {self.attempt}>"
 
@@ -170,6 +177,8 @@ class Record(_Decoded, Generic[Data], eq=False):
         record, or if it was given back.
         """
         held = self._held
+        if self.cancelled:
+            raise LeaseLost(f"{self.ref} was cancelled", hint="stop the work: nothing of it is stored")
         if self.lost:
             hint = "ask for a longer lease= in consume()"
             if held.part.subscription.key_ordered:

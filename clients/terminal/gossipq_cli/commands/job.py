@@ -20,7 +20,7 @@ group_option = click.option("-g", "--group", default="", help="of several groups
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Show a record as a job, wait for its result, count failed jobs by error."""
+    """Show a record as a job, wait for its result, cancel it, count failed jobs by error."""
 
 
 @command.command("show")
@@ -74,6 +74,24 @@ def wait(choices: Choices, ref: str, group: str, for_s: float) -> int:
     else:
         out.write(printable(_result(job), "\n\t"))
     return failures.DONE
+
+
+@command.command("cancel")
+@click.argument("ref")
+@click.option("--reason", default="", help="kept with the job")
+@pass_choices
+def cancel(choices: Choices, ref: str, reason: str) -> None:
+    """Cancel a job, also one that runs.
+
+    \b
+    gossipq job cancel resize/0/17 --reason "wrong size" --yes
+
+    No consumer gets it from now on. The handler of a running job is told, and its result is not stored.
+    """
+    ask.sure(choices, f"cancelling {ref}", f"cancel {ref} for every group, also if it runs?")
+    with ask.connect(choices) as mq:
+        done = mq.cancel(ref, reason=reason)
+    Output(choices).one({"ref": done}, f"cancelled {done}", done)
 
 
 @command.command("errors")

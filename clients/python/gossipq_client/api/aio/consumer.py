@@ -224,6 +224,8 @@ class Message(Record[Data], Generic[Data], eq=False):
         return outcomes.traced(outcome, error) if results.keep_ms_of(self.header_bytes) else outcome
 
     def _ack_late(self) -> None:
+        if self.cancelled:
+            return
         try:
             self.ack_soon()
         except LeaseLost as lost:  # it ends this message, not the loop

@@ -298,6 +298,17 @@ class Facade(Consumers):
         """
         return await JobQuestions(self).result(job, timeout, group, as_type)
 
+    async def cancel(self, job: str | Receipt, *, reason: str = "") -> str:
+        """Cancel a job: a receipt, or the `ref` of one. No consumer gets it from now on. Returns its ref.
+
+        The handler of a running job is told: `msg.cancelled` becomes true, and a coroutine is cancelled. Its
+        result is not stored, and the job has ended as cancelled, also if the consumer dies or never looks. A
+        thread cannot be cancelled, so it runs until it looks at `msg.cancelled`.
+
+        Raises WrongState if every group is done with it, NotFound, BadRequest.
+        """
+        return await JobQuestions(self).cancel(job, reason)
+
     # --- schedules
 
     @shows(schedule_of, ScheduleOptions)

@@ -7,7 +7,7 @@ from gossipq.errors import NoReply
 from gossipq_client.api.aio.producer import Producers
 from gossipq_client.operations import Job, Jobs, ends_s, reported_ms, wait_ms_of
 from gossipq_client.session import Receipt
-from gossipq_client.values import inputs
+from gossipq_client.values import inputs, refs
 
 
 class JobQuestions:
@@ -20,6 +20,12 @@ class JobQuestions:
         """Return the state of a job, as `Facade.job` says."""
         client = self._client
         return await client._talk(Jobs(client._engine.asking).ask(job, group, wait_ms, seen_ms))
+
+    async def cancel(self, job: str | Receipt, reason: str) -> str:
+        """Cancel a job, also one that runs, as `Facade.cancel` says."""
+        client = self._client
+        address = refs.parse(job.ref if isinstance(job, Receipt) else job)
+        return await client._talk(client._engine.asking.cancel(address, reason, running=True))
 
     async def follow(self, job: str | Receipt, group: str) -> AsyncIterator[Job]:
         """Yield the job now, at each report of progress, and at its end, as `Facade.follow` says."""

@@ -36,6 +36,9 @@ class TaskCrew(Crew):
         super().__init__(client._engine, handler, stop_at_end)
         self.sleeping: deque[asyncio.Future[None]] = deque()
         self.gathering = 0  #: those of `sleeping` that have a part of a batch
+        #: workers that wait for the coroutine of a handler, each with its message
+        self.running: dict[asyncio.Task[Any], Message] = {}
+        self.cancelled: set[asyncio.Task[Any]] = set()  #: those whose coroutines were cancelled
 
     def rouse(self, all_of_them: bool = False) -> None:
         while self.sleeping and (all_of_them or self.lanes.more):
@@ -165,13 +168,31 @@ class Runner(Run):
         client._turn()
         return items
 
-    async def _limited(self, crew: Crew, message: "Message", arguments: list[Any]) -> Any:
-        handler = crew.handler
+    def _stop_cancelled(self, crew: TaskCrew) -> None:
+        loop = asyncio.get_running_loop()
+        for task, message in crew.running.items():
+            if message.cancelled:
+                # not at once: this may run within that task, between two of its awaits
+                loop.call_soon(self._cancel, crew, task, message)
+
+    @staticmethod
+    def _cancel(crew: TaskCrew, task: "asyncio.Task[Any]", message: "Message") -> None:
+        if crew.running.get(task) is message and task not in crew.cancelled:
+            crew.cancelled.add(task)
+            task.cancel()
+
+    async def _limited(self, crew: TaskCrew, message: "Message", arguments: list[Any]) -> Any:
+        handler, is_async = crew.handler, crew.handler.is_async
         thread: asyncio.Future[Any] | None = None
         task = asyncio.current_task()
+        assert task is not None, "workers are tasks"
+        if is_async and not handler.batch_size:
+            if message._held.lost:  # while middleware had it
+                message._require_lease()
+            crew.running[task] = message
         try:
             async with asyncio.timeout(handler.time_limit_s) as limit:
-                if handler.is_async:
+                if is_async:
                     return await self._awaited(called(handler, arguments))
                 call = partial(copy_context().run, called, handler, arguments)
                 thread, ident = self._threads.call(call)
@@ -179,6 +200,15 @@ class Runner(Run):
         except TimeoutError:
             if not limit.expired():
                 raise
+        except asyncio.CancelledError:
+            if task not in crew.cancelled or task.cancelling() > 1:
+                raise
+            message._require_lease()
+        finally:
+            crew.running.pop(task, None)
+            if task in crew.cancelled:
+                crew.cancelled.remove(task)
+                task.uncancel()
         exceeded = TimeLimitExceeded(f"{message!r} took longer than {handler.time_limit_s:g} s")
         if thread is not None and not thread.done():
             await self._expire(crew, message, exceeded, task, stack_of(ident()))

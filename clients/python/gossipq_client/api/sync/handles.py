@@ -223,9 +223,12 @@ class RecordHandle:
         """Return the steps in the life of the record, as far as the topic's `trace` keeps them."""
         return self._operator.run(self._operator.asking.trace(self._address, group))
 
-    def cancel(self, reason: str = "") -> str:
-        """Void the record, if no consumer holds it and not every group has acked it. Returns its ref."""
-        return self._operator.run(self._operator.asking.cancel(self._address, reason))
+    def cancel(self, reason: str = "", *, running: bool = False) -> str:
+        """Void the record, if no consumer holds it and not every group has acked it. Returns its ref.
+
+        running: also if a consumer holds it, whose `msg.cancelled` becomes true then
+        """
+        return self._operator.run(self._operator.asking.cancel(self._address, reason, running))
 
     def reschedule(self, delay: inputs.Duration | None = None, *, at: inputs.Time | None = None) -> str:
         """Give a scheduled record another due time: `delay` from now (seconds, or "5m"), or `at` (an aware

@@ -8,7 +8,7 @@ from gossipq.errors import NoReply
 from gossipq_client.api.sync.producer import Producers
 from gossipq_client.operations import Job, Jobs, ends_s, reported_ms, wait_ms_of
 from gossipq_client.session import Receipt
-from gossipq_client.values import inputs
+from gossipq_client.values import inputs, refs
 
 
 class JobQuestions:
@@ -21,6 +21,12 @@ class JobQuestions:
         """Return the state of a job, as `Facade.job` says."""
         client = self._client
         return client._talk(Jobs(client._engine.asking).ask(job, group, wait_ms, seen_ms))
+
+    def cancel(self, job: str | Receipt, reason: str) -> str:
+        """Cancel a job, also one that runs, as `Facade.cancel` says."""
+        client = self._client
+        address = refs.parse(job.ref if isinstance(job, Receipt) else job)
+        return client._talk(client._engine.asking.cancel(address, reason, running=True))
 
     def follow(self, job: str | Receipt, group: str) -> Iterator[Job]:
         """Yield the job now, at each report of progress, and at its end, as `Facade.follow` says."""

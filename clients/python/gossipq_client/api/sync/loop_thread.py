@@ -2,10 +2,13 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from gossipq_client.handlers import CANCELLED, awaited
 from gossipq_client.values import TimeLimitExceeded
+
+Begins = Callable[["asyncio.Task[Any]"], None]
 
 
 class LoopThread:
@@ -14,10 +17,12 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="gossipq-handlers", daemon=True)
         self._thread.start()
 
-    def wait(self, result: Any, seconds: float | None = None) -> Any:
+    def wait(self, result: Any, seconds: float | None = None, begins: Begins | None = None) -> Any:
         """The outcome of what `goes_on`. Raises what that raises, and TimeLimitExceeded when it takes longer
-        than `seconds`; one that was cancelled has failed."""
-        outcome, error = asyncio.run_coroutine_threadsafe(_outcome(result, seconds), self._loop).result()
+        than `seconds`; one that was cancelled has failed. `begins` is called on the loop with the task,
+        before it begins."""
+        work = _outcome(result, seconds, begins)
+        outcome, error = asyncio.run_coroutine_threadsafe(work, self._loop).result()
         if isinstance(error, asyncio.CancelledError):
             raise RuntimeError(CANCELLED) from error
         if error is not None:
@@ -31,9 +36,14 @@ class LoopThread:
         self._loop.close()
 
 
-async def _outcome(result: Any, seconds: float | None) -> tuple[Any, BaseException | None]:
+async def _outcome(
+    result: Any, seconds: float | None, begins: Begins | None
+) -> tuple[Any, BaseException | None]:
     """Nothing is raised on the loop: what is no Exception would end it."""
     limit = asyncio.timeout(seconds)
+    task = asyncio.current_task()
+    if begins is not None and task is not None:
+        begins(task)
     try:
         async with limit:
             return await awaited(result), None

@@ -11,6 +11,9 @@ from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
     from gossipq_client.api.sync.consumer import Consumers, Message
     from gossipq_client.api.sync.loop_thread import LoopThread
 
@@ -26,6 +29,8 @@ class ThreadCrew(Crew):
         self.idle, self.work = 0, threading.Condition(client._lock)
         self.gathering = 0  #: workers that have a part of a batch and wait for more
         self.threads: list[threading.Thread] = []
+        #: workers that wait for the coroutine of a handler: its message, and its task on the loop thread
+        self.running: dict[threading.Thread, tuple[Message, asyncio.Task[Any]]] = {}
 
     def rouse(self) -> None:
         waiting = self.idle + self.gathering
@@ -173,11 +178,16 @@ class Runner(Run):
         with self._client._lock:
             super()._done(crew, item)
 
-    def _limited(self, crew: Crew, message: "Message", arguments: list[Any]) -> Any:
+    def _stop_cancelled(self, crew: ThreadCrew) -> None:
+        for message, task in list(crew.running.values()):
+            if message.cancelled:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def _limited(self, crew: ThreadCrew, message: "Message", arguments: list[Any]) -> Any:
         handler = crew.handler
         seconds = handler.time_limit_s
         if seconds is None or handler.is_async:
-            return self._called(handler, arguments)
+            return self._called(crew, message, arguments)
         exceeded = TimeLimitExceeded(f"{message!r} took longer than {seconds:g} s")
         first = threading.Lock()  # who has it decides: the handler, or its time limit
         worker = threading.current_thread()
@@ -191,7 +201,7 @@ class Runner(Run):
         timer.start()
         error: BaseException | None = None
         try:
-            return self._called(handler, arguments)
+            return self._called(crew, message, arguments)
         except BaseException as raised:
             error = raised
             raise
@@ -202,11 +212,29 @@ class Runner(Run):
                 with self._client._lock:
                     self._returned(crew, message, exceeded, error, worker)
 
-    def _called(self, handler: Handler, arguments: list[Any]) -> Any:
-        result = called(handler, arguments)
-        return self._awaited(result, handler.time_limit_s) if goes_on(result) else result
+    def _called(self, crew: ThreadCrew, message: "Message", arguments: list[Any]) -> Any:
+        result = called(crew.handler, arguments)
+        return self._stoppable(crew, message, result) if goes_on(result) else result
 
-    def _awaited(self, result: Any, seconds: float | None) -> Any:
+    def _stoppable(self, crew: ThreadCrew, message: "Message", result: Any) -> Any:
+        """Wait for the coroutine of a handler, which is cancelled when the job of its only record is."""
+        seconds, thread = crew.handler.time_limit_s, threading.current_thread()
+        if crew.handler.batch_size:
+            return self._awaited(result, seconds)
+
+        def begins(task: "asyncio.Task[Any]") -> None:
+            crew.running[thread] = message, task
+            if message.cancelled:
+                task.cancel()
+
+        try:
+            return self._awaited(result, seconds, begins)
+        finally:
+            crew.running.pop(thread, None)
+
+    def _awaited(
+        self, result: Any, seconds: float | None, begins: "Callable[[asyncio.Task[Any]], None] | None" = None
+    ) -> Any:
         from gossipq_client.api.sync.loop_thread import (
             LoopThread,  # who has no async handlers does without asyncio
         )
@@ -214,4 +242,4 @@ class Runner(Run):
         with self._client._lock:
             if self._loop is None:
                 self._loop = LoopThread()
-        return self._loop.wait(result, seconds)
+        return self._loop.wait(result, seconds, begins)

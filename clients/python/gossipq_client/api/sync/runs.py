@@ -21,6 +21,7 @@ from gossipq_client.handlers import (
     overdue,
     returned,
     tell,
+    tell_cancelled,
     untold,
     whole,
 )
@@ -47,6 +48,7 @@ class Run:
         self._failure: BaseException | None = None
         self._stuck_end_s = STUCK_END_S
         self._is_left = False  #: the run is over, and stuck handlers may still run
+        self._cancels = client._engine.session.consuming.cancels  #: as many as were looked at
 
     def stop(self) -> None:
         """What runs is finished, nothing new begins. From any thread, also from a signal handler: it takes no
@@ -59,6 +61,10 @@ class Run:
         for crew in self._crews:
             self._failure = self._failure or crew.lanes.subscription.error
             crew.rouse()
+        if self._cancels != (cancels := self._client._engine.session.consuming.cancels):
+            self._cancels = cancels
+            for crew in self._crews:
+                self._stop_cancelled(crew)
         if (
             self._limits.stop_at_end
             and not len(self._client._engine.session.calls)
@@ -69,6 +75,10 @@ class Run:
         if self._limits.max_memory_bytes is not None:
             self._look_at_memory(self._limits.max_memory_bytes)
         return self._stopping or self._failure is not None
+
+    def _stop_cancelled(self, crew: Any) -> None:
+        """Cancel the coroutines of handlers whose jobs were cancelled."""
+        raise NotImplementedError
 
     def _look_at_memory(self, max_bytes: int) -> None:
         """Stop if the process has more memory than it may have."""
@@ -141,7 +151,9 @@ class Run:
         around.fail(error)
         if not isinstance(error, Exception):
             raise error
-        if not (isinstance(error, TimeLimitExceeded) and error.told):
+        if message.cancelled:
+            tell_cancelled(handler, message)
+        elif not (isinstance(error, TimeLimitExceeded) and error.told):
             tell(handler, message, error)
             self._tell_asker(handler, message, error)
 
@@ -195,7 +207,7 @@ class Run:
         except BaseException as failed:
             self._failed(handler, message, around, failed)
 
-    def _limited(self, crew: Crew, message: "Message", arguments: list[Any]) -> Any:
+    def _limited(self, crew: Any, message: "Message", arguments: list[Any]) -> Any:
         """Call the handler and return its result. `message`: the only one, or the first of a batch.
 
         Raises TimeLimitExceeded, and the errors of the handler.
