@@ -20,8 +20,10 @@ from gossipq.core.delivery.attempts import Attempts, Budget
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.expiry import Expiry
+from gossipq.core.delivery.flow_backlog import FlowBacklogs
 from gossipq.core.delivery.flow_limits import FlowLimits
-from gossipq.core.delivery.flows import FlowIndex, FlowRun, Level
+from gossipq.core.delivery.flow_pauses import FlowPauses
+from gossipq.core.delivery.flows import NONE, FlowIndex, FlowRun, Level
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import DONE, KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, Keys
@@ -61,8 +63,8 @@ from gossipq.core.storage.payloads import CopySet, ReleaseRow
 from gossipq.errors import StoreError
 from gossipq.messages import Acked, AskJob
 from gossipq.types import DELAY, ID_HASH, KEY_HASH, Slice
-from gossipq.values import JobInfo
-from sim import cancels, jobs, results, world
+from gossipq.values import JobInfo, Rate
+from sim import cancels, clients, jobs, results, world
 from sim.clients import SHARDED
 from sim.disk import Disk
 from sim.faults import Faults
@@ -1103,6 +1105,46 @@ def rates_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FlowLimits, "delivered", lambda limits_, flow, count, now_ms: None)
 
 
+def batches_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A publish is refused when its flow is full, whatever it adds."""
+    require_room = FlowBacklogs.require_room
+
+    def alone(room: FlowBacklogs, partition: int, group_ids: list[int], counts: Any, name_of: Any) -> None:
+        require_room(room, partition, group_ids, dict.fromkeys(counts, 1), name_of)
+
+    patch.setattr(FlowBacklogs, "require_room", alone)
+
+
+def one_flow_floods(patch: pytest.MonkeyPatch) -> None:
+    """Large batches are of one flow, which is bounded."""
+    patch.setattr(jobs, "LIMITS", ({"flow_backlog": 16, "rate": Rate(10, 1_000, 5)},))
+    patch.setattr(jobs, "FLOWS", ("ada",))
+
+
+def pauses_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
+    """A new leader does not pause the flows that its ledger has as paused."""
+    patch.setattr(FlowPauses, "restore", lambda pauses, view: None)
+
+
+def pauses_are_long(patch: pytest.MonkeyPatch) -> None:
+    """Consumers pause flows for 20 s."""
+    patch.setattr(clients, "PAUSE_MS", 20_000)
+    patch.setattr(jobs, "LIMITS", ({"flow_concurrency": 4},))
+    patch.setattr(jobs, "COUNTS", (4,))
+
+
+def old_records_starve(patch: pytest.MonkeyPatch) -> None:
+    """The highest priority always comes first."""
+    patch.setattr(FlowIndex, "_lift", lambda index, leader_ms: NONE)
+
+
+def low_priorities_wait(patch: pytest.MonkeyPatch) -> None:
+    """Records of two priorities wait behind the rate of their group."""
+    patch.setattr(jobs, "LIMITS", ({"age_after_ms": 50, "rate": Rate(50, 1_000, 5)},))
+    patch.setattr(jobs, "COUNTS", (4,))
+    patch.setattr(jobs, "PRIORITIES", (9, 9, 9, 0))
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -1187,5 +1229,8 @@ PLANTED: dict[str, Planted] = {
         Planted(turns_never_end, "I20", modes=("fair",)),
         Planted(slots_leak_at_a_takeover, "I21", under=leases_outlive_leaders, modes=("fair",)),
         Planted(rates_are_not_counted, "I22", modes=("fair",)),
+        Planted(batches_are_not_counted, "I23", under=one_flow_floods, modes=("fair",)),
+        Planted(pauses_end_with_their_leader, "I25", under=pauses_are_long, modes=("fair",)),
+        Planted(old_records_starve, "I24", under=low_priorities_wait, modes=("fair",)),
     )
 }
