@@ -9,6 +9,7 @@ from gossipq.values import (
     Alarm,
     ClientRow,
     ConfigRow,
+    FlowRow,
     GroupConfig,
     GrowthRow,
     Message,
@@ -123,6 +124,7 @@ class ShowGroup(Message):
     verb = 90
     topic_id: int
     group: str
+    flows: int = 0  #: as many of its busiest flows, and of those that wait longest, are shown
 
 
 class GroupShown(Message):
@@ -130,6 +132,7 @@ class GroupShown(Message):
     config: GroupConfig
     policy: list[tuple[str, str, str]]  #: (name, value, origin) of each policy in force
     consumers: list[str]
+    flows: list[FlowRow] = []
 
 
 class ListAlarms(Message):

@@ -507,6 +507,17 @@ class PartitionStats(msgspec.Struct, array_like=True, frozen=True):
     voided: int = 0
 
 
+class FlowRow(msgspec.Struct, array_like=True, frozen=True):
+    """A flow of a group in one partition."""
+
+    partition: int
+    flow: str  #: "" = the records without a flow
+    waiting: int  #: records that no consumer has
+    oldest_ms: int  #: time since the first of them was published; 0 = not known any more
+    in_flight: int = 0  #: only in a group with flow_concurrency
+    waits_for: str = ""  #: "limit", "rate", "pause", or "" if its records can be delivered
+
+
 class GroupStats(msgspec.Struct, array_like=True, frozen=True):
     """Stored counters of one group in one partition.
 

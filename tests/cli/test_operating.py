@@ -26,6 +26,7 @@ from gossipq.values import (
     Consuming,
     CopyStats,
     Credential,
+    FlowRow,
     GroupConfig,
     GroupStats,
     Lead,
@@ -153,6 +154,18 @@ def test_group_show_has_mode_policy_and_consumers(gossipq: Callable[..., Any], a
     row = json.loads(gossipq("group", "show", "orders", "billing", "-o", "json").out)
     assert row["policy"]["lease_ms"] == {"value": "30000", "origin": "cluster"}
     assert row["consumer_names"] == ["ada/a0"]
+
+
+def test_group_show_lists_flows(gossipq: Callable[..., Any], asked: Any) -> None:
+    flows = [FlowRow(0, "big", 5_000, 61_000, 2, "limit"), FlowRow(0, "", 3, 1_000)]
+    asked.answers["group.describe"] = GroupShown(GroupConfig(order="fair"), [], [], flows)
+    out = gossipq("group", "show", "orders", "billing").out
+    table = [line.split() for line in out.split("\n\n")[-1].splitlines()]
+    assert table[1][:3] == ["big", "0", "5,000"]
+    assert table[1][-1] == "limit"
+    assert table[2][0] == "(none)"
+    row = json.loads(gossipq("group", "show", "orders", "billing", "-o", "json").out)
+    assert [(each["flow"], each["waits_for"]) for each in row["flows"]] == [("big", "limit"), ("", "")]
 
 
 def test_group_set(gossipq: Callable[..., Any], asked: Any) -> None:

@@ -676,6 +676,30 @@ class TestPause:
         assert list(cursor.pauses) == [flow_hash(b"bob")]
 
 
+class TestBusyFlows:
+    def test_the_busiest_and_the_most_delayed_are_listed(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, GroupOptions(order="fair", flow_concurrency=1))
+        publish(worker, partition, ["old"])
+        worker.advance(5_000)
+        publish(worker, partition, ["big"] * 30 + ["mid"] * 20 + ["new"] * 2, [9] * 10 + [5] * 42)
+        publish(worker, partition, None, [5])
+        assert len(one_by_one(worker, 1)) == 1
+        worker.turn()
+        shown = ask(worker, ShowGroup(partition >> 16, "billing", 2))
+        assert isinstance(shown, GroupShown)
+        assert [(row.flow, row.waiting) for row in shown.flows] == [("big", 29), ("mid", 20), ("old", 1)]
+        big, _, old = shown.flows
+        assert (big.in_flight, big.waits_for, big.oldest_ms < 5_000 <= old.oldest_ms) == (1, "limit", True)
+        assert ask(worker, ShowGroup(partition >> 16, "billing")).flows == []
+
+    def test_other_orders_have_no_flows(self) -> None:
+        worker = FakeWorker()
+        partition = consumer(worker, BY_PRIORITY)
+        publish(worker, partition, ["ada"])
+        assert ask(worker, ShowGroup(partition >> 16, "billing", 2)).flows == []
+
+
 @pytest.mark.parametrize(
     "options",
     [

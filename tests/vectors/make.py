@@ -598,11 +598,12 @@ def samples() -> list[messages.Message]:
         o.SeekGroup(7, "billing", [v.Start(PARTITION, "offset", 17)], True, v.GroupConfig("shared", 30_000)),
         o.Sought([v.SoughtRow(PARTITION, 400, 17, 90, 0)]),
         o.DropGroup(7, "billing", True, True),
-        o.ShowGroup(7, "billing"),
+        o.ShowGroup(7, "billing", 10),
         o.GroupShown(
             v.GroupConfig("shared", 30_000, alarm_lag=10),
             [("lease", "30s", "group")],
             ["example 1.0/10111213"],
+            [v.FlowRow(3, "ada", 500, 60_000, 2, "rate")],
         ),
         o.ListAlarms(),
         o.Alarms([alarm]),

@@ -13,7 +13,7 @@ that comes back is added anew.
 
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -306,6 +306,12 @@ class FlowIndex:
                 by_rate = self.bounds is not None and not self.bounds.is_full(flow)
                 counts[by_rate] += level.sizes[level.slots[flow]]
         return counts[0], counts[1]
+
+    def waiting_flows(self) -> Iterator[tuple[int, int, Offset]]:
+        """Yield the flows of each priority: hash, number of records, and the first one."""
+        for level in self.levels:
+            for flow, slot in level.slots.items():
+                yield flow, level.sizes[slot], self._firsts[level.heads[slot]]
 
     def release(self, flow: int) -> None:
         """Let a flow take its turns again, the next one after all others."""

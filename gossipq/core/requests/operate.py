@@ -10,6 +10,7 @@ from collections.abc import Callable
 from gossipq.core.delivery import NOTHING, Dispatch, alarm_lag, ruling
 from gossipq.core.desk import Desk, Request
 from gossipq.core.ledger import Cursor, GroupState, Ledger, purge_plan
+from gossipq.core.requests.busy_flows import FLOWS_SHOWN_MAX, busy_flows
 from gossipq.core.requests.consume import ConsumeRequests, check_group, check_group_name, check_one_shard
 from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.core.storage import log, payloads
@@ -18,7 +19,7 @@ from gossipq.messages import Done, SetGroup
 from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, ShowGroup, Sought
 from gossipq.texts import many
 from gossipq.types import PartitionKey, partition_of, topic_id_of
-from gossipq.values import Message, Rate, SoughtRow, Start
+from gossipq.values import FlowRow, Message, Rate, SoughtRow, Start
 
 Propose = Callable[[Request, int, bytes, Message], None]
 
@@ -210,7 +211,11 @@ class OperateRequests:
         group = self._group(message.topic_id, message.group)
         live = self._dispatch.groups.get(group.id)
         consumers = sorted({member.consumer for member in live.members.values()}) if live else []
-        self._desk.reply(request, GroupShown(group.config, self._policy(group), consumers))
+        flows: list[FlowRow] = []
+        for view in live.views.values() if live is not None and message.flows else ():
+            most = min(message.flows, FLOWS_SHOWN_MAX)
+            flows += busy_flows(self._ledger, view, self._desk.boot_ms, self._desk.leader_ms, most)
+        self._desk.reply(request, GroupShown(group.config, self._policy(group), consumers, flows))
 
     def _policy(self, group: GroupState) -> list[tuple[str, str, str]]:
         config, topic = group.config, self._ledger.topics[group.topic_id].config

@@ -84,6 +84,8 @@ def _group(found: GroupSum) -> shapes.Group:
         "acked",
         "consumers",
         "paused",
+        "behind_limit",
+        "behind_rate",
     )
     return shapes.Group(
         oldest_s=found.oldest_ms / 1000,

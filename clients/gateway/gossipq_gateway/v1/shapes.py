@@ -297,6 +297,8 @@ class Group(Shape, kw_only=True, omit_defaults=False):
     paused: bool
     oldest_s: float
     work: int = 0  #: in flight, and ready without those behind a limit or a rate, for autoscaling
+    behind_limit: int = 0  #: of ready: as many records are in flight as a limit allows
+    behind_rate: int = 0  #: of ready: they wait for a rate, or for the end of a pause
 
 
 class Groups(Shape, kw_only=True, omit_defaults=False):

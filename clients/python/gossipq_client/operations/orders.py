@@ -1,6 +1,7 @@
 """Operators' requests about nodes, topics, groups and clients, as talks."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import attrgetter
 
 from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError, UnknownTopic
@@ -28,6 +29,7 @@ from gossipq.values import (
     Alarm,
     ClientRow,
     ConfigRow,
+    FlowRow,
     GrowthRow,
     Message,
     SoughtRow,
@@ -177,23 +179,26 @@ class Operating(Asking):
                 raise
         return answers
 
-    def group_policy(self, topic: str, group: str) -> Talk[GroupShown]:
+    def group_policy(self, topic: str, group: str, flows: int = 0) -> Talk[GroupShown]:
         """The policy from the first shard that knows the group, with
-        the consumers of all shards.
+        the consumers and flows of all shards.
         """
         require(group)
         info = yield from self.topic(topic)
         shown: GroupShown | None = None
         consumers: set[str] = set()
+        busy: list[FlowRow] = []
         for shard in by_shard(info):
             try:
-                found = yield from self.ask(ShowGroup(info.id, group), shard, GroupShown)
+                found = yield from self.ask(ShowGroup(info.id, group, flows), shard, GroupShown)
             except BadRequest:
                 continue
             shown, consumers = shown or found, consumers.union(found.consumers)
+            busy += found.flows
         if shown is None:
             raise no_group(topic, group)
-        return GroupShown(shown.config, shown.policy, sorted(consumers))
+        busy.sort(key=attrgetter("waiting"), reverse=True)
+        return GroupShown(shown.config, shown.policy, sorted(consumers), busy)
 
 
 def no_group(topic: str, group: str) -> BadRequest:

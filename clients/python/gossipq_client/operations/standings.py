@@ -1,10 +1,11 @@
 """Answers for operators as named values; the wire carries them as plain lists."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gossipq.operator_messages import GroupShown
 from gossipq.types import partition_of
-from gossipq.values import GroupConfig
+from gossipq.values import FlowRow, GroupConfig
 
 
 class GroupStand(NamedTuple):
@@ -47,6 +48,8 @@ class GroupRules(NamedTuple):
     config: GroupConfig
     policy: list[Rule]
     consumers: list[str]
+    #: the flows with the most records, and those that wait longest, in a group of order "fair"
+    flows: Sequence[FlowRow] = ()
 
 
 def group_stands(rows: list[tuple[int, str, str, str, int]]) -> list[GroupStand]:
@@ -55,4 +58,4 @@ def group_stands(rows: list[tuple[int, str, str, str, int]]) -> list[GroupStand]
 
 
 def group_rules(shown: GroupShown) -> GroupRules:
-    return GroupRules(shown.config, [Rule(*row) for row in shown.policy], shown.consumers)
+    return GroupRules(shown.config, [Rule(*row) for row in shown.policy], shown.consumers, shown.flows)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from gossipq.errors import BadRequest
 from gossipq.texts import many, number, typed
@@ -224,6 +225,17 @@ def rates(
     return rows
 
 
+FLOWS_SHOWN = 10  #: flows with the most records, and as many that wait longest
+FLOW_COLUMNS = (
+    Column("flow", lambda name: name or "(none)"),
+    counter("partition"),
+    counter("waiting"),
+    Column("oldest_ms", typed, right=True, title="oldest"),
+    counter("in_flight"),
+    Column("waits_for", lambda cause: cause or "-"),
+)
+
+
 @command.command("show")
 @click.argument("topic")
 @group_argument
@@ -237,17 +249,20 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
 
     published since the group's start = ready + in flight + retrying + parked + acked + dead + voided +
     dropped + removed. Parked wait behind another record of their key (blocked by key), or for a consumer that
-    takes their route (unmatched).
+    takes their route (unmatched). In a group of order fair, a table shows the flows with the most waiting
+    records, and those that wait longest.
     """
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
-        rules = mq.group(topic, group).describe()
+        rules = mq.group(topic, group).describe(flows=FLOWS_SHOWN)
     row, out = totals(parts)[0], Output(choices)
     if out.for_machines:
         policy = {name: {"value": value, "origin": origin} for name, value, origin in rules.policy}
         partitions = list(map(_by_partition, parts))
-        out.one(row | {"policy": policy, "consumer_names": rules.consumers, "partitions": partitions})
+        flows = list(map(structs.asdict, rules.flows))
+        names = {"consumer_names": rules.consumers, "partitions": partitions, "flows": flows}
+        out.one(row | {"policy": policy} | names)
         return
     goes_ms, oldest_ms = row["goes_ms"], row["oldest_ms"]
     shown = {
@@ -267,6 +282,9 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     if out.form == "table" and len(parts) > 1:
         out.write("")
         out.rows(list(map(counter, ("partition", "cursor", *COUNTERS))), map(_by_partition, parts))
+    if out.form == "table" and rules.flows:
+        out.write("")
+        out.rows(FLOW_COLUMNS, map(structs.asdict, rules.flows))
 
 
 @command.command("pause")

@@ -23,7 +23,7 @@ def command() -> None:
     """List, make, change, show, empty, remove topics and their schemas."""
 
 
-NEVER = ("group_idle_ms", "alarm_lag")  #: options for which 0 means never
+NEVER = ("group_idle_ms", "alarm_lag", "age_after_ms")  #: options for which 0 means never
 POLICY = (
     click.option(
         "--retention",

@@ -102,10 +102,12 @@ class GroupHandle:
     def __repr__(self) -> str:
         return f"<group {self.name} of {self.topic}>"
 
-    def describe(self) -> GroupRules:
+    def describe(self, flows: int = 0) -> GroupRules:
         """Return the policy of the group, the origin of each value, and its consumers. Raises BadRequest for
-        an unknown group."""
-        return group_rules(self._operator.run(self._operator.asking.group_policy(self.topic, self.name)))
+        an unknown group. `flows`: as many flows with the most records, and of those that wait longest."""
+        return group_rules(
+            self._operator.run(self._operator.asking.group_policy(self.topic, self.name, flows))
+        )
 
     @shows(group_options, GroupPolicy)
     def configure(self, **policy: Unpack[GroupPolicy]) -> None:

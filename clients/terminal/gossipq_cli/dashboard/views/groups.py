@@ -88,6 +88,8 @@ def group_columns(history: History, ui: Ui, few: bool = False) -> list[Column[Gr
             count("retry", "retrying", 7, WARN),
             count("park", "parked", 9, WARN),
             count("dead", "dead", 1, BAD),
+            count("limit", "behind_limit", 12, WARN),
+            count("rate", "behind_rate", 13, WARN),
             count("again", "redelivered", 10),
             count("acked", "acked", 8),
             Column(
@@ -167,6 +169,8 @@ PART_COLUMNS: list[Column[Group]] = [
     _count("park", "parked", 2, WARN),
     _count("no route", "unmatched", 6, WARN),
     _count("key busy", "blocked_by_key", 7, WARN),
+    _count("limit", "behind_limit", 8, WARN),
+    _count("rate", "behind_rate", 9, WARN),
     _count("dead", "dead", 0, BAD),
     _count("acked", "acked", 4),
     _count("again", "redelivered", 5),
