@@ -11,7 +11,6 @@ survives kill -9.
 
 import msgspec
 
-from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId
 from gossipq.values import (
     AccessChange,
@@ -43,12 +42,12 @@ class TopicChange(msgspec.Struct, array_like=True, frozen=True):
     """A version of a topic. The kind TOPIC is for shards with its partitions.
 
     META_TOPIC is for the meta shard. There id 0 means a new topic, whose id becomes the entry's
-    index, and `owners` are the accounts that it counts for.
+    index.
     """
 
     info: TopicInfo
     deleted: bool = False
-    owners: tuple[Payer, ...] = ()
+    owners: tuple[tuple[str, str], ...] = ()  #: not used any more
 
 
 class InstalledTopics(msgspec.Struct, array_like=True, frozen=True):
@@ -86,7 +85,7 @@ class RequestKey(msgspec.Struct, array_like=True, frozen=True):
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     """The policy of a group, and its start in partitions that are new to it.
 
-    `version` is that of the replaced policy; 0 = the group is new, and counts for `owners`.
+    `version` is that of the replaced policy; 0 = the group is new.
     """
 
     topic_id: int
@@ -94,7 +93,7 @@ class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     config: GroupConfig
     starts: list[Start]
     version: int = 0
-    owners: tuple[Payer, ...] = ()
+    owners: tuple[tuple[str, str], ...] = ()  #: not used any more
 
 
 class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
