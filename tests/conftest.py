@@ -24,9 +24,30 @@ HOME = Path(__file__).resolve().parent.parent
 ROOTS = ("", "nodes", "clients/python", "clients/terminal", "clients/gateway", "clients/integrations")
 STOP_SECONDS = 20
 HANG_SECONDS = 90  #: behind the timeout of a test
+#: files and folders that take longest, the longest first
+LONG = (
+    "spark",
+    "sim",
+    "bindings/test_bindings.py",
+    "e2e/test_limits.py",
+    "e2e/test_disk.py",
+    "e2e/test_shard_gone.py",
+    "contracts/test_membership.py",
+    "gateway/test_sqs_handles.py",
+    "node/test_node.py",
+    "cli/test_with_node.py",
+    "client/test_true_consuming.py",
+    "core/test_busy_lives.py",
+    "client/test_unbroken.py",
+    "cli/test_run.py",
+    "power",
+)
+#: tests of minutes, one for each language, that share nothing; two processes divide them
+KITS = "tests/bindings/test_bindings.py::test_nodes_that_are_killed"
 STDERR = pytest.StashKey[int]()
-# how long an example takes says nothing on a busy machine
-settings.register_profile("any machine", deadline=None)
+# How long an example takes says nothing on a busy machine. Each run has the same examples, so that no change
+# fails by the fault of another one; `make sim` looks for new ones.
+settings.register_profile("any machine", deadline=None, derandomize="GOSSIPQ_RANDOM" not in os.environ)
 settings.load_profile("any machine")
 
 
@@ -98,15 +119,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not hasattr(config, "workerinput"):
         return
-    first = [HOME / "tests" / "sim", HOME / "tests" / "spark"]
+    long = {HOME / "tests" / name: at for at, name in enumerate(LONG)}
     waiting = {item.path for item in items if item.get_closest_marker("e2e")}
     files = dict.fromkeys(item.path for item in items)
     kinds = [[path for path in files if (path in waiting) == waits] for waits in (True, False)]
     place = {path: at / len(kind) for kind in kinds for at, path in enumerate(kind)}
 
-    def rank(item: pytest.Item) -> tuple[bool | float | str, ...]:
-        rooms = (room not in item.path.parents for room in first)
-        return (*rooms, place[item.path], str(item.path))
+    def rank(item: pytest.Item) -> tuple[float, float, str]:
+        first = min(long.get(each, len(long)) for each in (item.path, *item.path.parents))
+        return first, place[item.path], str(item.path)
 
     items.sort(key=rank)
 
@@ -119,6 +140,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(KITS):
+                return f"{KITS} {nodeid.endswith(('[c]', '[java]'))}"
             return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
 
         def remove_node(self, node: Any) -> str | None:

@@ -103,7 +103,7 @@ class Life(Cluster):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(6 * TIMES))
+@pytest.mark.parametrize("seed", range(3 * TIMES))
 def test_whatever_comes_and_goes_what_stays_is_consumed(seed: int) -> None:
     life = Life(seed)
     life.run(CHANGING_MS, changes=0.004)

@@ -68,7 +68,7 @@ class Life(Cluster):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(12 * TIMES))
+@pytest.mark.parametrize("seed", range(6 * TIMES))
 def test_what_is_confirmed_is_there_once_and_nothing_waits_for_ever(seed: int) -> None:
     life = Life(seed)
     life.run(PUBLISHING_MS)

@@ -57,7 +57,7 @@ class StepLife(Life):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(6 * TIMES))
+@pytest.mark.parametrize("seed", range(3 * TIMES))
 def test_each_record_has_one_result(seed: int) -> None:
     life = StepLife(seed)
     for _ in range(life.random.choice((1, 3))):

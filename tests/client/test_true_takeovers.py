@@ -136,7 +136,7 @@ class Life(Copies):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(5 * TIMES))
+@pytest.mark.parametrize("seed", range(3 * TIMES))
 def test_what_is_confirmed_is_there_once_and_acked(seed: int) -> None:
     life = Life(seed)
     life.run(BUSY_MS)

@@ -2,6 +2,7 @@
 each record is found by its offset.
 """
 
+import os
 from itertools import pairwise
 from random import Random
 
@@ -19,6 +20,7 @@ from gossipq.core.ledger.records import AckRow, ExceptionRow
 from gossipq.core.storage.tables import MemoryTable
 
 OFFSETS = 60
+EXAMPLES = int(os.environ.get("GOSSIPQ_SEEDS", "40"))
 
 
 def ranges_of(offsets):
@@ -69,7 +71,7 @@ def check(exceptions, table, said):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_each_record_is_found_in_whatever_row_it_lies(seed):
     random, table, said = Random(seed), MemoryTable(), {}
     exceptions = Exceptions(table, 2, 1)
@@ -101,7 +103,7 @@ def test_each_record_is_found_in_whatever_row_it_lies(seed):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_acks_of_what_failed_before_are_put_into_the_gaps(seed):
     """Pages with gaps, one after the other, and later acks of the records in the gaps."""
     random, table, said = Random(seed), MemoryTable(), {}

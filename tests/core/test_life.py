@@ -679,7 +679,7 @@ class FullLife(RuleBasedStateMachine):
 
 
 FullLife.TestCase.settings = settings(
-    max_examples=int(os.environ.get("GOSSIPQ_SEEDS", "120")),
+    max_examples=int(os.environ.get("GOSSIPQ_SEEDS", "40")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -318,7 +318,7 @@ class ShardLife(RuleBasedStateMachine):
 
 
 ShardLife.TestCase.settings = settings(
-    max_examples=int(os.environ.get("GOSSIPQ_SEEDS", "120")),
+    max_examples=int(os.environ.get("GOSSIPQ_SEEDS", "40")),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),

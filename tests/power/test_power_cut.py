@@ -37,13 +37,13 @@ from power import load
 from power.images import LMDB_LOCK, SECTOR, Disk, Image, restore
 from power.journal import Entry, Journal, Kind, build, compiler
 
-IMAGES = int(os.environ.get("GOSSIPQ_IMAGES", "100"))
+IMAGES = int(os.environ.get("GOSSIPQ_IMAGES", "30"))
 SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or SystemRandom().randrange(1, 10**6)
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + IMAGES)]
 SHARDS, BATCHES, SYNC_US = 4, 200, 1_000
 LYING_IMAGES_MAX = 200  #: one in five is bad
-NEW_IMAGES = 5  #: for each cut
-STARTED_IMAGES = 2  #: on which a whole node is started
+NEW_IMAGES = min(5, 1 + IMAGES // 30)  #: for each cut
+STARTED_IMAGES = min(4, 1 + IMAGES // 100)  #: on which a whole node is started
 STORE = f"stores/0/worker-0/{DATA_FILE}"
 ENDPOINT = "tcp://127.0.0.1:7701"
 

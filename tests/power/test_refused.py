@@ -17,7 +17,7 @@ from power.images import Disk, restore
 from power.journal import Journal, Kind, build, compiler
 from power.refused import JOURNAL_BYTES, MAP_BYTES, SHARDS
 
-IMAGES = 8  #: for each turn
+IMAGES = min(8, 1 + int(os.environ.get("GOSSIPQ_IMAGES", "30")) // 30)  #: for each turn
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
