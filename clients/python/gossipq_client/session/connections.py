@@ -118,6 +118,7 @@ class Connections:
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for
         self._missed: set[str] = set()  #: endpoints where nobody takes connections now
         self._lanes: dict[int, Lane] = {}
+        self._direct: dict[str, Lane] = {}  #: by endpoint: lanes straight to a worker
         self.stirred_ms = -1  #: when pings went into silence last
         #: when everything is looked at; None: all is well, and each lane says when time brings it something
         self._look_ms: int | None = None
@@ -182,7 +183,7 @@ class Connections:
 
     def _by_shard(self, lane: Lane) -> bool:
         """Whether others on the same connection lead to other processes."""
-        raise NotImplementedError
+        return lane is not self._direct.get(lane.endpoint)
 
     # --- lanes
 

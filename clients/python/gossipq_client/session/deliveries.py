@@ -18,7 +18,6 @@ from gossipq.messages import (
     Nack,
     Recall,
     ReportProgress,
-    Unsubscribe,
 )
 from gossipq.texts import many
 from gossipq.types import Offset, partition_of, topic_id_of
@@ -109,28 +108,6 @@ class Consuming(Settling):
             for first, last in ((low, high),) if fresh else known.unseen(piece.partition, low, high):
                 yield low - at, first, last
             at += high - low
-
-    def _keep(self, held: Held) -> None:
-        """Keeps a slice for the user. While the user takes no records, it is given
-        back for other consumers.
-        """
-        part, subscription = held.part, held.part.subscription
-        if subscription.closing or subscription.paused:
-            self.nack(held, held.first, held.end)
-            return
-        part.untaken_records += held.untaken
-        part.untaken_bytes += held.charge
-        if subscription.leased:
-            part.outstanding[held] = None
-            if part.barred:
-                self._give_back_later(part, held.partition, part.bars(held.partition), [held])
-        if not subscription.ready:
-            subscription.touched_ms = self._links.now_ms
-            subscription.pace.waits(self._links.now_ms)
-        if subscription.order is None:
-            subscription.ready.append(held)
-        else:
-            subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
 
     def _unopened(self, part: Part, records: list[Range], error: BadBatch) -> None:
         """Handles a slice that was damaged on its way, or that has columns which only newer clients
@@ -635,19 +612,6 @@ class Consuming(Settling):
         for subscription in self._subscriptions():
             subscription.ready.clear()
             subscription.error = subscription.error or error
-
-    def _leave(self, part: Part) -> None:
-        """Ends a subscription as soon as no ack of it waits: a new
-        leader would not know who acks.
-        """
-        if (
-            not part.outstanding
-            and not part.fresh
-            and not self._unanswered(part)
-            and part.number in self.parts
-        ):
-            self._calls.ask(Unsubscribe(part.number), part.shard)
-            self._remove(part)
 
     # --- after a step was torn
 

@@ -56,7 +56,6 @@ class Links(Connections):
         self.refusal: GossipqError | None = None
         self._closed: set[str] = set()  #: endpoints that speak another version, or refuse this user
         self._in_vain_ms = self.now_ms  #: since when shards are leaderless
-        self._direct: dict[str, Lane] = {}
         self._forwarded: dict[ShardId, Lane] = {}
         self._scouts: list[Lane] = []
         self._turn = 0  #: position in the list of possible scouts
@@ -138,9 +137,6 @@ class Links(Connections):
         """
         route = self.leaders.routes.get(shard)
         return route is not None and 0 < term < route.term and route.endpoint != endpoint
-
-    def _by_shard(self, lane: Lane) -> bool:
-        return lane is not self._direct.get(lane.endpoint)
 
     # --- who leads
 

@@ -173,29 +173,6 @@ class Publishing(Sending):
         writer.open = flight
         self.seal(writer)
 
-    def seal(self, writer: Writer) -> None:
-        """Closes the open flight of a partition and sends it."""
-        flight = writer.open
-        if flight is None:
-            return
-        topic = writer.topic
-        if self.plain.get(topic.name) is flight:
-            del self.plain[topic.name]
-        topic.turn += 1
-        if flight.level == "none":
-            flight.seal(0, self._links.wall_ms, self._links.now_ms)
-            self.loose.append(flight)
-            writer.open = None
-            self._pump_loose()
-            return
-        flight.seal(writer.sequence, self._links.wall_ms, self._links.now_ms)
-        flight.size = len(flight.batch)
-        writer.flights.append(flight)
-        writer.open = None  # at any moment it is in one of the two places
-        writer.sequence += 1
-        self.unconfirmed_bytes += flight.size
-        self.pump(writer)
-
     def depart(self) -> None:
         """Sends the gathered records."""
         while self.gathered:

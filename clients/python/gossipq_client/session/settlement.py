@@ -146,7 +146,26 @@ class Settling(Subscribing):
             self._nack(part, merge(back), GIVEN_BACK, {})
 
     def _keep(self, held: Held) -> None:
-        raise NotImplementedError
+        """Keeps a slice for the user. While the user takes no records, it is given
+        back for other consumers.
+        """
+        part, subscription = held.part, held.part.subscription
+        if subscription.closing or subscription.paused:
+            self.nack(held, held.first, held.end)
+            return
+        part.untaken_records += held.untaken
+        part.untaken_bytes += held.charge
+        if subscription.leased:
+            part.outstanding[held] = None
+            if part.barred:
+                self._give_back_later(part, held.partition, part.bars(held.partition), [held])
+        if not subscription.ready:
+            subscription.touched_ms = self._links.now_ms
+            subscription.pace.waits(self._links.now_ms)
+        if subscription.order is None:
+            subscription.ready.append(held)
+        else:
+            subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
 
     def too_late(self, part: Part, partition: PartitionKey, ranges: Ranges) -> Ranges:
         """Those of these records that other consumers had when they were acked here."""
@@ -305,9 +324,6 @@ class Settling(Subscribing):
             return
         for at in range(0, len(ranges), MOVED_RANGES_MAX):
             self._links.send(lane, Started(part.number, ranges[at : at + MOVED_RANGES_MAX]), part.shard)
-
-    def _leave(self, part: Part) -> None:
-        raise NotImplementedError
 
     def _settled(self, held: Held) -> None:
         if not held.left:

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Mapping
 
 from gossipq import limits
 from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
-from gossipq.messages import Ack, AckResults, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
+from gossipq.messages import (
+    Ack,
+    AckResults,
+    Credit,
+    Nack,
+    Recall,
+    Recalled,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
 from gossipq.types import Offset, PartitionKey, topic_id_of
 from gossipq.values import Range, Start, TopicInfo
 from gossipq_client.session.calls import RETRY_MS, Call, Calls
@@ -278,6 +288,19 @@ class Subscribing:
         self.hungry.pop(part, None)
         if part in part.subscription.parts:
             part.subscription.parts.remove(part)
+
+    def _leave(self, part: Part) -> None:
+        """Ends a subscription as soon as no ack of it waits: a new
+        leader would not know who acks.
+        """
+        if (
+            not part.outstanding
+            and not part.fresh
+            and not self._unanswered(part)
+            and part.number in self.parts
+        ):
+            self._calls.ask(Unsubscribe(part.number), part.shard)
+            self._remove(part)
 
     def _look_at_hand(self, part: Part) -> None:
         if not self.hands:
