@@ -136,7 +136,10 @@ PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
 }
 LINK = re.compile(r"(?<!\\)(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 MODULE = re.compile(r"\b(?:gossipq|gossipq_client|collections|typing)(?:\.\w+)*\.(?=[A-Z])")
+QUOTED = re.compile(r": '([^']*)'")  #: an annotation that is evaluated when it is asked for
 FENCE = re.compile(r"^ {0,3}(```|~~~)")
+#: the fields in the source of a dataclass, up to its methods
+FIELDS = re.compile(r"^    (?:#:|\w+: ).*?(?=\n+    (?:@|def )|\Z)", re.MULTILINE | re.DOTALL)
 LIST = re.compile(r"^(?:[-*+]|\d+\.) ")
 TREE = re.compile(r"^[ |]*\+-- (.*)")
 #: made pages that are also in the repository, because written pages link to them; a test compares them
@@ -400,9 +403,10 @@ def signature(name: str, found: Callable[..., Any]) -> str:
             arguments.append("*")
         keyword |= each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
         if each.name != "self":
-            arguments.append(MODULE.sub("", str(each)))
+            arguments.append(MODULE.sub("", QUOTED.sub(r": \1", str(each))))
     result = whole.return_annotation
-    told = "" if result is whole.empty else " -> " + MODULE.sub("", inspect.formatannotation(result))
+    result = result if isinstance(result, str) else inspect.formatannotation(result)
+    told = "" if whole.return_annotation is whole.empty else " -> " + MODULE.sub("", result)
     line = f"{name}({', '.join(arguments)}){told}"
     return line if len(line) <= 90 else f"{name}(\n    " + ",\n    ".join(arguments) + f",\n){told}"
 
@@ -451,6 +455,19 @@ def names_page() -> str:
     return "\n".join(lines)
 
 
+def answers_page() -> str:
+    """Every class of `gossipq.answers`, with its fields as in its source."""
+    module = importlib.import_module("gossipq.answers")
+    lines = ["# gossipq.answers\n", inspect.cleandoc(module.__doc__ or ""), ""]
+    for name in module.__all__:
+        found = getattr(module, name)
+        fields = FIELDS.search(inspect.getsource(found))
+        assert fields is not None, f"{name} has fields"
+        lines += [f"## {name}\n", inspect.cleandoc(found.__doc__ or ""), "\n```python"]
+        lines += [inspect.cleandoc(f"\n{fields[0]}"), "```\n"]
+    return "\n".join(lines)
+
+
 def made() -> dict[str, str]:
     """Path of each made page -> its text."""
     pages = {
@@ -463,6 +480,7 @@ def made() -> dict[str, str]:
         "reference/states.md": states_page(),
         "reference/http-operations.md": http_page(),
         "reference/python/names.md": names_page(),
+        "reference/python/answers.md": answers_page(),
     }
     for name, (title, tasks) in PROGRAMS.items():
         pages[f"how-to/{name}.md"] = programs_page(title, tasks)

@@ -21,7 +21,7 @@ from typing import Any
 __version__ = "0.2.0"
 
 #: modules of the client that are also attributes of this one
-_MODULES = ("aio", "embedded", "lake", "metrics", "middleware", "outbox", "testing", "traces")
+_MODULES = ("aio", "answers", "embedded", "lake", "metrics", "middleware", "outbox", "testing", "traces")
 
 
 def __getattr__(name: str) -> Any:

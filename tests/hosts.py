@@ -71,7 +71,7 @@ class Host:
 
     def status(self) -> StatusReply:
         with connect(self.endpoint, timeout=5) as mq:
-            return mq.admin.status()
+            return mq.admin.raw.status()
 
     def names(self) -> list[str]:
         return sorted(member.name for member in self.status().members)

@@ -47,6 +47,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq.alarms",
             "gossipq.next_steps",
             "gossipq.texts",
+            "gossipq.times",
             "gossipq.health",
             "gossipq.rates",
             "gossipq.permissions",
@@ -68,7 +69,17 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
         4,
         tuple(
             f"gossipq.{name}"
-            for name in ("aio", "embedded", "lake", "metrics", "middleware", "outbox", "testing", "traces")
+            for name in (
+                "aio",
+                "answers",
+                "embedded",
+                "lake",
+                "metrics",
+                "middleware",
+                "outbox",
+                "testing",
+                "traces",
+            )
         ),
     ),
     "spark": (3, ("pyspark_gossipq",)),
@@ -224,6 +235,7 @@ CLIENT_IMPURE = {
 #: rooms of the client -> floor, by the same rules
 CLIENT_ROOMS = {
     "values": 1,
+    "answers": 2,
     "session": 2,
     "operations": 3,
     "io": 4,
@@ -237,6 +249,7 @@ CLIENT_TOP = 9  #: modules right in gossipq_client: what programs import, and `c
 #: what a pure module may import all the same, and why
 PURE_EXCEPTIONS = {
     ("gossipq", "importlib"): "imports the client when a program asks for one of its names",
+    ("gossipq_client.answers", "importlib"): "makes its classes when a program asks for one of them",
     ("gossipq.wire.batch", "io"): "cuts bytes by BytesIO, which opens nothing",
     ("gossipq_client.handlers.calls", "inspect"): "looks at what a handler returns",
     (

@@ -24,7 +24,7 @@ NAMES = (
     "runs",
     "operator",
     "handles",
-    "exports",
+    "raw",
     "admin",
     "facade",
 )

@@ -135,7 +135,7 @@ class Pages:
 
                     self._client = connect(self._endpoint, name="gossipq-admin", timeout=ASK_S, wait=ASK_S)
                 parts = [
-                    self._client.admin.stats(endpoint=worker.endpoint) for worker in facts.status.workers
+                    self._client.admin.raw.stats(endpoint=worker.endpoint) for worker in facts.status.workers
                 ]
             except GossipqError as error:
                 log.debug("a scrape without the workers: %s", error)

@@ -119,7 +119,7 @@ def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.
         declared = mq.topic(span.topic).schema() if export.DATA in wanted.names else None
         at = start
         for stretch in mq.read(span.topic, start=start, end=span.end).batches(span.partition):
-            if stretch.topic.id != span.topic_id:
+            if stretch.topic_id != span.topic_id:
                 break  # the topic was removed and created again: the wanted records are gone
             missing |= stretch.first > at
             at = stretch.end

@@ -8,7 +8,6 @@ import pytest
 from backup.life import Life
 from gossipq.clock import SystemClock
 from gossipq_client import connect, testing
-from gossipq_client.api.sync import Exports
 from gossipq_node.backup.backup import Backup, Pace
 from gossipq_node.backup.folder import folder_at
 from gossipq_node.backup.restore import Restore
@@ -40,7 +39,7 @@ def back_up(mq, tmp_path):
 
     def run(place=None, keep_s=None):
         with folder_at(place or str(tmp_path / "backup"), writes=True) as folder:
-            return Backup(Exports(mq), folder, Pace(0), lambda done: None).run(keep_s)
+            return Backup(mq.admin.raw, folder, Pace(0), lambda done: None).run(keep_s)
 
     return run
 

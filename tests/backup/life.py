@@ -8,7 +8,6 @@ import msgspec
 
 from gossipq.errors import GossipqError
 from gossipq.types import partition_of
-from gossipq_client.api.sync import Exports
 
 TOPICS = ("orders", "payments", "007", "dead.or.alive")
 #: volatile fields of a group: its consumers and what this leader has delivered
@@ -80,7 +79,7 @@ class Life:
 def picture(mq):
     """All that lasts: topics, records, where each stands for each group, dead letters, counters, users."""
     found = {"access": mq.admin.access().roles}
-    for info in mq.topics():
+    for info in mq.admin.raw.topics():
         found[info.name] = msgspec.to_builtins(info)
         if info.config.virtual:
             continue
@@ -90,16 +89,16 @@ def picture(mq):
                 (stretch.partition, at, value) for at, value in enumerate(stretch.values(), stretch.first)
             ]
         found[info.name, "records"] = sorted(rows)
-        stats = mq.admin.stats([info.name])
+        stats = mq.admin.raw.stats([info.name])
         found[info.name, "counters"] = sorted(
             (msgspec.structs.replace(row, worker=0) for row in stats.partitions),
             key=lambda row: row.partition,
         )
         firsts = {partition_of(row.partition): row.first for row in stats.partitions}
         for number in range(len(info.shards)):
-            runs = [run for page in Exports(mq).state_pages(info, number) for run in page.runs]
+            runs = [run for page in mq.admin.raw.state_pages(info, number) for run in page.runs]
             found[info.name, number, "states"] = [msgspec.to_builtins(run) for run in runs]
-            acks = Exports(mq).ack_runs(info, number)[1]
+            acks = mq.admin.raw.ack_runs(info, number)[1]
             # those of records that are gone are swept when there is time
             found[info.name, number, "acks"] = [run for run in acks if run.end > firsts[number]]
         groups = sorted(stats.groups, key=lambda row: (row.partition, row.group))

@@ -18,7 +18,6 @@ from gossipq.core.storage.tables import MemoryTables
 from gossipq.errors import GossipqError, StoreError, UnknownTopic, WrongState
 from gossipq.types import Slice
 from gossipq_client import testing
-from gossipq_client.api.sync import Exports
 from gossipq_node.backup import backup as backups
 from gossipq_node.backup.backup import Backup, Pace, read_points
 from gossipq_node.backup.folder import folder_at
@@ -109,14 +108,14 @@ def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, re
         mq.publish(topic, b"x", partition=0, timeout=10)
 
     class Meddled:
-        status = staticmethod(mq.admin.status)
+        status = staticmethod(mq.admin.raw.status)
 
         def backup_part(self, shard, request):
             if shard == 0 and not request.index:  # all others are done
                 mq.create_topic("late", partitions=8)
                 mq.publish_many("late", [b"y"] * 8, timeout=10)
                 mq.topic("orders").delete()
-            return Exports(mq).backup_part(shard, request)
+            return mq.admin.raw.backup_part(shard, request)
 
     with folder_at(str(tmp_path / "backup"), writes=True) as folder:
         Backup(Meddled(), folder, Pace(0), lambda done: None).run()
@@ -137,14 +136,14 @@ def test_a_point_that_is_gone_is_made_again_and_keeps_what_was_brought(mq, tmp_p
     before, dice, asked = picture(mq), random.Random(3), []
 
     class Forgetful:
-        status = staticmethod(mq.admin.status)
+        status = staticmethod(mq.admin.raw.status)
 
         def backup_part(self, shard, request):
             if request.kind and dice.random() < 0.05:
                 raise WrongState("gone")
             if request.kind == "batches":
                 asked.append((shard, request.at))
-            return Exports(mq).backup_part(shard, request)
+            return mq.admin.raw.backup_part(shard, request)
 
     with folder_at(str(tmp_path / "backup"), writes=True) as folder:
         Backup(Forgetful(), folder, Pace(0), lambda done: None).run()
@@ -199,10 +198,10 @@ def test_a_batch_that_its_leader_had_lost_is_said(mq, tmp_path, restore, delay):
         mq.publish("orders", value, delay=delay, timeout=10)
 
     class Holed:
-        status = staticmethod(mq.admin.status)
+        status = staticmethod(mq.admin.raw.status)
 
         def backup_part(self, shard, request):
-            told, rows = Exports(mq).backup_part(shard, request)
+            told, rows = mq.admin.raw.backup_part(shard, request)
             if request.kind in ("kept", "batches"):
                 found = msgspec.msgpack.decode(rows)
                 rows = msgspec.msgpack.encode(found[1:])
@@ -220,10 +219,10 @@ def test_a_batch_that_was_about_to_go_is_not_missed(mq, tmp_path, restore):
     mq.publish("orders", b"first", timeout=10)
 
     class Early:
-        status = staticmethod(mq.admin.status)
+        status = staticmethod(mq.admin.raw.status)
 
         def backup_part(self, shard, request):
-            told, rows = Exports(mq).backup_part(shard, request)
+            told, rows = mq.admin.raw.backup_part(shard, request)
             if request.kind == "kept" and (found := msgspec.msgpack.decode(rows)):
                 rows = msgspec.msgpack.encode([found[0] - 1, *found])
             return told, rows
@@ -252,7 +251,7 @@ def test_each_cluster_has_a_folder_of_its_own(mq, back_up, tmp_path):
         folder_at(str(tmp_path / "backup"), True) as folder,
     ):
         with pytest.raises(StoreError, match="another cluster"):
-            Backup(Exports(stranger), folder, Pace(0), lambda done: None)
+            Backup(stranger.admin.raw, folder, Pace(0), lambda done: None)
         with pytest.raises(StoreError, match="another backup writes"):
             folder_at(str(tmp_path / "backup"), writes=True)
     with folder_at(str(tmp_path / "backup"), writes=False) as folder:

@@ -43,7 +43,7 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
         mq.create_topic("bills")
         secret = (node.data / "secret").read_bytes().strip()
         role, user = Role("clerk", [Rule("orders", ["read"])]), User("ada", ["clerk"])
-        mq.admin.set_access(AccessChange(roles=[role], users=[user]), secret)
+        mq.admin.raw.set_access(AccessChange(roles=[role], users=[user]), secret)
         before = picture(mq)
     code, out, errors = ran("-s", node.endpoint, "backup", "--out", place)
     assert (code, errors) == (0, "")

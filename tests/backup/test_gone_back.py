@@ -4,7 +4,6 @@ import pytest
 
 from backup import older
 from gossipq.errors import ExportError
-from gossipq_client.api.sync import Exports
 from gossipq_node.backup.backup import Backup, Pace
 from gossipq_node.backup.folder import folder_at
 from gossipq_node.export.exporter import Exporter
@@ -18,7 +17,7 @@ LOST_AND_SINCE = [(40, 10), (10, 40), (20, 20)]
 def test_what_was_backed_up_of_what_is_gone_is_not_taken_for_what_is_there(tmp_path, restore, lost, since):
     def back_up(mq):
         with folder_at(str(tmp_path / "backup"), writes=True) as folder:
-            return Backup(Exports(mq), folder, Pace(0), lambda done: None).run()
+            return Backup(mq.admin.raw, folder, Pace(0), lambda done: None).run()
 
     root = tmp_path / "node"
     older.gone_back(root, back_up, lost)

@@ -5,14 +5,28 @@ import inspect
 import io
 import sys
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
+from msgspec import Struct
 
+from gossipq.messages import Explained
+from gossipq.operator_messages import GroupShown
+from gossipq.types import partition_of
 from gossipq_cli.main import main
 from gossipq_client import Admin, Client
-from gossipq_client.api.sync import DeadLettersHandle, GroupHandle, RecordHandle, Records, TopicHandle
+from gossipq_client.answers import group_rules, value_of
+from gossipq_client.api.sync import (
+    DeadLettersHandle,
+    GroupHandle,
+    RawAnswers,
+    RecordHandle,
+    Records,
+    TopicHandle,
+)
+from gossipq_client.values import refs
 
 names = (f"topic-{number}" for number in count())
 
@@ -61,6 +75,22 @@ HANDLES = {
 }
 
 
+def answered(kind: Any, answer: Any) -> Any:
+    """Return what a node answers as the real client returns it: by the annotation of its verb."""
+    if isinstance(answer, list) and get_args(kind):
+        return [answered(*get_args(kind), each) for each in answer]
+    if not isinstance(answer, Struct) or not is_dataclass(kind):
+        return answer
+    if isinstance(answer, GroupShown):
+        return group_rules(answer)
+    if isinstance(answer, Explained):
+        ref = refs.text_of("orders", answer.ref)
+        return value_of(
+            kind, answer, ref=ref, partition=partition_of(answer.ref.partition), offset=answer.ref.offset
+        )
+    return value_of(kind, answer)
+
+
 class NotingClient:
     """Takes the calls that the real client takes, notes them, and gives (or raises) the answers a test has
     laid out. `admin` and each handle are others, with the same notes. A verb of a handle has both names, and
@@ -88,8 +118,14 @@ class NotingClient:
         found.answers, found.calls = self.answers, self.calls
         return found
 
+    @property
+    def raw(self) -> "NotingClient":
+        found = NotingClient(RawAnswers)
+        found.answers, found.calls = self.answers, self.calls
+        return found
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        real = inspect.signature(getattr(self.kind, name))
+        real = inspect.signature(getattr(self.kind, name), eval_str=True)
 
         def call(*args: Any, **options: Any) -> Any:
             real.bind(self, *args, **options)
@@ -103,7 +139,8 @@ class NotingClient:
             answer = self.answers[self.named + name]
             if isinstance(answer, Exception):
                 raise answer
-            return answer(*args, **options) if callable(answer) else answer
+            answer = answer(*args, **options) if callable(answer) else answer
+            return answered(real.return_annotation, answer)
 
         return call
 

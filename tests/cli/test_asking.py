@@ -13,6 +13,7 @@ import pytest
 from gossipq import errors
 from gossipq.errors import NotConfirmed
 from gossipq.messages import StatsReply, StatusReply
+from gossipq.times import time_of
 from gossipq.types import partition_key
 from gossipq.values import Lead, Member, PartitionStats, Route, TopicConfig, TopicInfo, WorkerStats
 from gossipq_cli.commands import pub
@@ -50,7 +51,7 @@ def orders(client):
     client.answers["topics"] = lambda name: [TopicInfo(9, name, 1, TopicConfig(), [1])]
     client.answers["post"] = lambda *args, **options: Pending(receipt())
     client.answers["topic.schema"] = None
-    client.answers["topic.groups"] = lambda topic: []
+    client.answers["stats"] = lambda topics: StatsReply([], [])
     return client
 
 
@@ -294,7 +295,7 @@ def test_sub_escapes_on_a_terminal(orders, gossipq, monkeypatch: pytest.MonkeyPa
         message = mock.MagicMock(
             value=b"\x1b[2J\ta\nb\xff\xc3\xa9",
             key=None,
-            publish_time=1.0,
+            publish_time=time_of(1_000),
             headers_shown={},
             route="",
             id=None,

@@ -84,6 +84,8 @@ class Asked:
     def admin(self) -> "Asked":
         return self
 
+    raw = admin
+
     def __exit__(self, *error: object) -> None: ...
 
     def status(self) -> StatusReply:

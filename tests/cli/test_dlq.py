@@ -9,6 +9,7 @@ import pytest
 from gossipq import errors
 from gossipq.messages import StatsReply
 from gossipq.operator_messages import GroupShown
+from gossipq.times import time_of
 from gossipq.types import partition_key
 from gossipq.values import GroupConfig, GroupStats, TopicConfig, TopicInfo, TraceEvent
 
@@ -26,7 +27,7 @@ def letter(offset: int = 17, **more: Any) -> SimpleNamespace:
     }
     fields |= {"reason": "failures", "error": "ValueError: no such customer", "attempts": 11, "failures": 10}
     fields |= {
-        "time_ms": TIME_MS,
+        "time": time_of(TIME_MS),
         "count": 1,
         "value": b"17 apples",
         "key": None,
@@ -36,7 +37,7 @@ def letter(offset: int = 17, **more: Any) -> SimpleNamespace:
         "id_bytes": None,
         "own_options": {},
     }
-    return SimpleNamespace(**fields | {"publish_time": TIME_MS / 1_000 - 60} | more)
+    return SimpleNamespace(**fields | {"publish_time": time_of(TIME_MS - 60_000)} | more)
 
 
 def stats(partition: int = 0, group: str = "billing", **more: Any) -> GroupStats:
@@ -54,8 +55,8 @@ def stats(partition: int = 0, group: str = "billing", **more: Any) -> GroupStats
 
 def test_dead_letters_are_counted_by_what_they_died_of(orders, gossipq):
     """The newest first, whatever their order in the topic."""
-    rows = [letter(3, count=2), letter(17, error="no bank", time_ms=TIME_MS - 5)]
-    rows += [letter(18, time_ms=TIME_MS + 5)]
+    rows = [letter(3, count=2), letter(17, error="no bank", time=time_of(TIME_MS - 5))]
+    rows += [letter(18, time=time_of(TIME_MS + 5))]
     orders.answers["dead.letters"] = lambda *names, **how: iter(rows)
     ran = gossipq("dlq", "ls", "orders", "--by-error", "-o", "json")
     rows = json.loads(ran.out)
@@ -76,7 +77,6 @@ def orders(client):
     client.answers["topics"] = lambda name="*": (
         [TopicInfo(9, "orders", 1, TopicConfig(2), [1, 2])] if name == "orders" else []
     )
-    client.answers["topic.groups"] = parts
     client.answers["group.describe"] = GroupShown(GroupConfig(), [("mode", "shared", "group")], ["ada"])
     client.answers["stats"] = lambda names=(): StatsReply([], parts)
     return client
@@ -265,7 +265,7 @@ def test_group_ls_shows_dead_letters_and_pauses(orders, gossipq) -> None:
 def test_group_ls_says_when_an_unused_group_goes(orders, gossipq) -> None:
     """Of its partitions the one that goes first: groups go shard by shard."""
     stood = [stats(0, goes_ms=7_200_000), stats(1, goes_ms=3_600_000), stats(1, group="used")]
-    orders.answers["topic.groups"] = stood
+    orders.answers["stats"] = StatsReply([], stood)
     head, *rows = gossipq("group", "ls", "orders").out.splitlines()
     assert head.split()[-2:] == ["goes", "in"]
     assert [row.split()[-1] for row in rows] == ["1h", "0"]

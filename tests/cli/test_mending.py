@@ -16,11 +16,12 @@ import pytest
 from gossipq import errors
 from gossipq.messages import Explained, StatsReply
 from gossipq.texts import moment
+from gossipq.times import time_of
 from gossipq.types import partition_key
 from gossipq.values import Ref, Standing, TopicConfig, TopicInfo, TraceEvent
 from gossipq_cli import ask
 from gossipq_cli.options import Choices
-from gossipq_client.operations import GroupStand
+from gossipq_client.answers import GroupStand
 
 TIME_MS = 1_767_323_045_678
 TIME = "2026-01-02 03:04:05.678Z"
@@ -42,7 +43,7 @@ def record(**more: Any) -> SimpleNamespace:
         "id_bytes": b"order-17",
         "own_options": {},
     }
-    return SimpleNamespace(**fields | {"publish_time": TIME_MS / 1_000} | more)
+    return SimpleNamespace(**fields | {"publish_time": time_of(TIME_MS)} | more)
 
 
 def receipt(**more: Any) -> SimpleNamespace:
@@ -108,10 +109,10 @@ def test_why_escapes_what_a_record_brings(client, gossipq) -> None:
 
 
 def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None:
-    paused = ("paused", "the group is paused", "gossipq group resume orders billing", TIME_MS)
-    rows = [GroupStand(number, *paused) for number in (0, 1, 3)]
-    idle = GroupStand(2, "idle", "everything is done", "", 0)
-    client.answers["group.why"] = sorted([*rows, idle])
+    paused = ("paused", "the group is paused", "gossipq group resume orders billing")
+    rows = [GroupStand(number, *paused, time_of(TIME_MS)) for number in (0, 1, 3)]
+    rows.insert(2, GroupStand(2, "idle", "everything is done", "", None))
+    client.answers["group.why"] = rows
     client.answers |= {"stats": StatsReply([], []), "clients": []}
     ran = gossipq("why", "orders", "--group", "billing", "--over", "1ms")
     assert ran.out == (
@@ -130,13 +131,13 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
     assert row["outlook"]["lag"] == 0
     assert [part["partition"] for part in row["partitions"]] == [0, 1, 2, 3]
     assert row["partitions"][0] == dict(
-        zip(("partition", "state", "because", "next", "since_ms"), (0, *paused), strict=True)
+        zip(("partition", "state", "because", "next", "since_ms"), (0, *paused, TIME_MS), strict=True)
     )
     assert gossipq("why", "orders", "-g", "billing", "-o", "names").out == "paused\npaused\nidle\npaused\n"
 
 
 def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
-    client.answers |= {"group.why": [], "topic.groups": []}
+    client.answers |= {"group.why": [], "stats": StatsReply([], [])}
     ran = gossipq("why", "orders", "-g", "nobody")
     assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
     topics = [TopicInfo(9, "orders", 1, TopicConfig(), [1])]

@@ -83,7 +83,6 @@ def asked(client: Any) -> Any:
     """A client that knows orders and its group billing."""
     client.answers |= {
         "topics": [ORDERS],
-        "topic.groups": [group()],
         "stats": StatsReply([], [group()]),
         "status": status(),
         "alarms": [],
@@ -198,7 +197,7 @@ def test_group_rm(gossipq: Callable[..., Any], asked: Any) -> None:
     assert (
         gossipq("group", "rm", "orders", "-g", "billing", "--yes").out == "group billing on orders removed\n"
     )
-    asked.answers["topic.groups"] = [group(dead=2)]
+    asked.answers["stats"] = StatsReply([], [group(dead=2)])
     out = gossipq("group", "rm", "orders", "billing", "--dead-letters", "--yes").out
     assert out == "group billing on orders removed and 2 dead letters\n"
     assert asked.called("group.delete")[-1] == (("orders", "billing"), {"dead": True})
@@ -224,7 +223,7 @@ def test_client_ls_is_one_row_a_session(gossipq: Callable[..., Any], asked: Any)
 def test_client_kick(gossipq: Callable[..., Any], asked: Any) -> None:
     ran = gossipq("client", "kick", "A0A1", "--for", "1m", "--yes")
     assert (ran.code, ran.out) == (0, "ada (a0a1a2a3) may not reconnect for 1m; 4 records redelivered\n")
-    assert asked.called("kick") == [((SESSION, 60_000), {})]
+    assert asked.called("kick") == [((SESSION, 60.0), {})]
 
 
 def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:

@@ -45,6 +45,7 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.operator_messages import Clients, Grown, Growth, ListClients
+from gossipq.times import time_of
 from gossipq.types import ATTEMPTS, IDS, KEYS, TTL, partition_key
 from gossipq.values import (
     AccessChange,
@@ -67,7 +68,7 @@ from gossipq.wire import batch as wire
 from gossipq.wire import frames, proofs
 from gossipq.wire.batch import id_hash
 from gossipq_client import testing
-from gossipq_client.operations import GroupStand
+from gossipq_client.answers import GroupStand
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Asking, Talk
 from gossipq_client.operations.search import Search
@@ -171,7 +172,10 @@ class TestOneRecord:
     def test_why(self, world: World) -> None:
         answer = Explained(Ref(PARTITION, 17), [Standing("g", "ready", "no consumer")], ["published 08:00"])
         world.rules[Why] = lambda message: answer
-        assert world.hear(world.asking.why(AT, "g")) == answer
+        (standing,) = (found := world.hear(world.asking.why(AT, "g"))).standings
+        assert (found.ref, found.partition, found.offset) == ("t/0/17", 0, 17)
+        assert (standing.group, standing.state, standing.because) == ("g", "ready", "no consumer")
+        assert (standing.time, found.lines) == (None, ("published 08:00",))
         assert world.heard == [(SHARD, Why(Ref(PARTITION, 17), "g"))]
 
     def test_trace(self, world: World) -> None:
@@ -234,7 +238,7 @@ class TestOneRecord:
             "eu",
             "i",
         )
-        assert (shown.publish_time, shown.stored_time) == (5.0, 6.5)
+        assert (shown.publish_time, shown.stored_time) == (time_of(5_000), time_of(6_500))
 
     def test_unknown_and_virtual_topics(self, world: World) -> None:
         world.topic([], "v", 9, ["t"])
@@ -315,7 +319,7 @@ class TestGroups:
             [(key, "paused", "b", "n", 5) for key in message.partitions]
         )
         rows = world.hear(world.asking.why_group("t", "g"))
-        assert rows == [GroupStand(number, "paused", "b", "n", 5) for number in range(3)]
+        assert rows == [GroupStand(number, "paused", "b", "n", time_of(5)) for number in range(3)]
         assert world.said == [
             WhyGroup("g", [partition_key(7, 0), partition_key(7, 2)]),
             WhyGroup("g", [partition_key(7, 1)]),
@@ -380,7 +384,8 @@ class TestDeadLetters:
             3,
             2,
         )
-        assert (first.key, first.route, first.time_ms, first.publish_time) == (b"k", "eu", 5_000, 1.0)
+        assert (first.key, first.route) == (b"k", "eu")
+        assert (first.time, first.publish_time) == (time_of(5_000), time_of(1_000))
 
     def test_without_values_neighbours_are_one(self, world: World) -> None:
         world.rules[ListDead] = lambda message: DeadLetters([letter(6, 1_000)[0]])

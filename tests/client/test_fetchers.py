@@ -12,7 +12,7 @@ import uvloop
 
 from gossipq.errors import BadRequest, LeaseLost, NoSubscription, UnknownTopic
 from gossipq_client import FetchedBatch, Fetcher, Handlers, Message, NotFound, Record, aio, testing
-from gossipq_client.operations import Delivery
+from gossipq_client.answers import Delivery
 from waiting import until
 
 

@@ -51,7 +51,7 @@ class TestExplain:
         msg.ack_soon()
         mq.flush(PATIENCE_S)
         found = mq.record(topic, 0, 0).why(group="g")
-        assert (found.ref.offset, found.standings[0].state, found.standings[0].group) == (0, "acked", "g")
+        assert (found.offset, found.standings[0].state, found.standings[0].group) == (0, "acked", "g")
         assert found.standings[0].consumer
         assert found.standings[0].because
         for how in ({"name": topic, "partition": 0, "offset": 0}, *named):
@@ -93,7 +93,8 @@ class TestExplain:
                 -1,
                 receipt.ref,
             )
-            assert all(abs(at - before) < 60 for at in (shown.publish_time, shown.stored_time))
+            times = (shown.publish_time.timestamp(), shown.stored_time.timestamp())
+            assert all(abs(at - before) < 60 for at in times)
 
     def test_one_of_many(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"%d" % at for at in range(1_000)], timeout=PATIENCE_S)
@@ -216,7 +217,7 @@ class TestDeadLetters:
         )
         assert (letter.group, letter.reason, letter.error, letter.failures) == ("g", "failures", "no luck", 1)
         assert (letter.ref, letter.count) == (f"{topic}/0/0", 1)
-        assert abs(letter.time_ms / 1000 - time.time()) < 60
+        assert abs(letter.time.timestamp() - time.time()) < 60
         assert state(mq, topic, 0) == "dead"
         assert mq.record(topic, 0, 0).show().value == b"v"
 

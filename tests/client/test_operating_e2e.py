@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -10,7 +11,7 @@ from conftest import RunningNode
 from gossipq.errors import UnknownTopic, WrongState
 from gossipq.messages import Done
 from gossipq.operator_messages import PurgeTopic
-from gossipq.types import partition_key, partition_of
+from gossipq.types import partition_key
 from gossipq.values import Alarm
 from gossipq_client import BadRequest, Client, GossipqError, connect, testing
 from gossipq_client.aio import connect as aio_connect
@@ -31,7 +32,11 @@ def work(mq: Client, topic: str, count: int, group: str = "g") -> None:
 def test_a_topic_is_changed(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=4, attempts_max=3)
     info = mq.topic(topic).configure(alarm_lag=50, retention="1d")
-    assert (info.config.alarm_lag, info.config.retention_ms, info.config.attempts_max) == (50, 86_400_000, 3)
+    assert (info.config.alarm_lag, info.config.retention, info.config.attempts_max) == (
+        50,
+        timedelta(days=1),
+        3,
+    )
     assert mq.topics(topic) == [info]
     assert mq.topic(topic).describe() == info
     for verb in (lambda it: it.configure(alarm_lag=1), lambda it: it.describe()):
@@ -74,7 +79,7 @@ def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> 
     mq.flush(PATIENCE_S)
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 40
     back = mq.group(topic, "g").seek("first", dry_run=True)
-    assert [partition_of(row.partition) for row in back] == [0, 1, 2, 3]
+    assert [row.partition for row in back] == [0, 1, 2, 3]
     assert sum(row.again for row in back) == 40
     assert mq.group(topic, "g").seek("first") == back
     assert sum(row.ready for row in mq.topic(topic).groups()) == 40
@@ -95,9 +100,9 @@ def test_a_group_that_has_not_been_everywhere_is_moved_everywhere(mq: Client, to
     until(
         lambda: not any(row.consumers for row in mq.topic(topic).groups())
     )  # each shard hears of the end by itself
-    known = {partition_of(row.partition) for row in mq.topic(topic).groups()}
+    known = {row.partition for row in mq.topic(topic).groups()}
     assert len(mq.group(topic, "g").seek("new")) == 8
-    assert {partition_of(row.partition) for row in mq.topic(topic).groups()} == set(range(8)) >= known
+    assert {row.partition for row in mq.topic(topic).groups()} == set(range(8)) >= known
     assert list(mq.consume(topic, "g", stop_at_end=True)) == []
 
 
@@ -150,7 +155,7 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
             1,
             5,
         )
-        assert mq.admin.kick(mine[0].session, for_ms=60_000) == len(mine)
+        assert mq.admin.kick(mine[0].session, duration="1m") == len(mine)
         assert not [row for row in mq.admin.clients() if row.client == "ada"]
         (row,) = mq.topic(topic).groups()
         assert (row.consumers, row.ready) == (0, 10), "what it held went back"
@@ -158,7 +163,7 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
         with pytest.raises(GossipqError) as turned_away:
             ada.topics()
         asked_s = time.monotonic()
-        known = mq.admin.kick(mine[0].session, for_ms=0)
+        known = mq.admin.kick(mine[0].session, duration=0)
         took_s = time.monotonic() - asked_s
         assert known == 0, f"{turned_away.value!r}; {took_s:.1f} s; {mine}"
         assert [info.name for info in ada.topics(topic)] == [topic]
@@ -167,8 +172,8 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
 def test_a_wrong_session_is_refused(mq: Client) -> None:
     with pytest.raises(BadRequest, match="a session is shown by 8 bytes, not 3"):
         mq.admin.kick(b"abc")
-    with pytest.raises(BadRequest, match="for_ms = -1"):
-        mq.admin.kick(b"a" * 16, for_ms=-1)
+    with pytest.raises(BadRequest, match="duration=-1"):
+        mq.admin.kick(b"a" * 16, duration=-1)
 
 
 def test_the_node_tells_its_options_and_no_alarms(mq: Client, shared_node: RunningNode) -> None:
@@ -215,15 +220,15 @@ def test_growth_is_one_curve_over_all_shards_and_topics() -> None:
                 broker.advance("1s")
         for _ in range(60):
             broker.advance("1s")
-        points = growth.series(mq.admin.growth())
+        points = growth.series(mq.admin.raw.growth())
         assert sum(point.published for point in points) + mq.admin.growth()[0].published >= 24
         assert points[-1].records == 24 + 1 + 2 + 3
         assert (points[-1].voters, points[-1].takeovers) == (1, 0)
-        mails = growth.series(mq.admin.growth(["mails"]))
+        mails = growth.series(mq.admin.raw.growth(["mails"]))
         assert [point.published for point in mails if point.published] == [1, 2, 3]
-        assert growth.series(mq.admin.growth(["orders"], hours=True), 3_600_000)[-1:] != [None]
-        newest = max(row.time_ms for row in mq.admin.growth())
-        assert mq.admin.growth(since_ms=newest) == []
+        assert growth.series(mq.admin.raw.growth(["orders"], hours=True), 3_600_000)[-1:] != [None]
+        newest = max(row.time for row in mq.admin.growth())
+        assert mq.admin.growth(since=newest) == []
         assert mq.admin.growth(["nothing"]) == []
 
 
@@ -245,9 +250,9 @@ def test_an_alarm_is_raised_and_cleared_by_a_node() -> None:
         assert (alarm.severity, alarm.subject) == ("warning", "orders/g")
         assert alarm.text == "group g on orders is 29 records behind in partition 0; alarm_lag is 10"
         assert alarm.command == "gossipq why orders --group g"
-        since = alarm.since_ms
+        since = alarm.since
         broker.advance("30s")
-        assert lags()[0].since_ms == since
+        assert lags()[0].since == since
         work(mq, "orders", 25)
         while lags():
             broker.advance("1s")

@@ -26,7 +26,7 @@ def topic(mq: Client) -> str:
 def standing(mq: Client, topic: str) -> dict[int, tuple[int, int, int]]:
     """(cursor, acked, ready) of the group in each partition."""
     return {
-        row.partition & 0xFFFF: (row.cursor, row.acked, row.ready)
+        row.partition: (row.cursor, row.acked, row.ready)
         for row in mq.topic(topic).groups()
         if row.group == "g"
     }

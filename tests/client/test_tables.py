@@ -8,7 +8,6 @@ import pytest
 
 from gossipq.errors import BadBatch, BadRequest, GossipqError, OffsetOutOfRange, UnknownTopic
 from gossipq.types import DELAY, HEADERS, IDS, KEYS
-from gossipq.values import TopicConfig, TopicInfo
 from gossipq.wire import batch as batches
 from gossipq.wire.batch import Batch
 from gossipq_client import columns
@@ -164,14 +163,19 @@ def test_the_asyncio_twin(mq, broker):
 
 # --- columns of batches that were sealed by hand ------------------------------------------------------------
 
-INFO = TopicInfo(40, "007", 1, TopicConfig(), [1])
 VALUES = [b"", b"one", b"\x00\xff", b"four" * 1_000]
 
 
 def stretch(batch, first=0, count=None, base=100):
     opened = Batch(batch)
     return Stretch(
-        INFO, 3, base + first, base + first + (len(opened) - first if count is None else count), base, opened
+        "007",
+        40,
+        3,
+        base + first,
+        base + first + (len(opened) - first if count is None else count),
+        base,
+        opened,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from cli.dashboard.states import STATES
 from gossipq.errors import Unreachable
 from gossipq.messages import StatusReply
+from gossipq.times import time_of
 from gossipq.values import Member
 from gossipq_cli.commands.gateway import console
 from gossipq_cli.options import Choices
@@ -146,7 +147,14 @@ def every_page(h: History, name: str, said: str) -> dict[str, str]:
     stand = Standing([(0, "no_credit", said, said)], [Dead("rejected", said, 3, 5, f"{name}/0/1")])
     stands, steps = [Stands(name, "acked", said, said)], [Taken(5, said)]
     opened = Opened(f"{name}/0/1", [("key", said)], said.encode(), 9, stands, steps, [said])
-    letter = {"ref": f"{name}/0/1", "partition": 0, "offset": 1, "count": 1, "time_ms": 5, "failures": 1}
+    letter = {
+        "ref": f"{name}/0/1",
+        "partition": 0,
+        "offset": 1,
+        "count": 1,
+        "time": time_of(5),
+        "failures": 1,
+    }
     letters = [SimpleNamespace(**letter, reason=said, error=said)]
     found = Records([Record(f"{name}/0/1", name, 0, 1, 5, said.encode(), said.encode(), 9)], 1, 1, True)
     asked = dict.fromkeys(("topic", "partition", "text", "key", "from", "to"), said)
@@ -316,7 +324,7 @@ def test_the_console_has_the_key_of_the_doors_of_other_nodes(monkeypatch: pytest
     members = [Member("b.1", "bob", bob, 1, encrypts=True)]
     asked = StatusReply("ada", "gossipq", b"", "0", "static", 0, 1, 1, [], [], members=members, door=door)
     home, shown = MagicMock(), list[tuple[str, object]]()
-    home.__enter__.return_value.admin.status.side_effect = [asked, Unreachable("ada is away")]
+    home.__enter__.return_value.admin.raw.status.side_effect = [asked, Unreachable("ada is away")]
 
     def connected(server: str, **given: object) -> MagicMock:
         shown.append((server, given["credentials"]))

@@ -30,13 +30,17 @@ class Gathering:
         return Snapshot(time_ms=SystemClock().now().wall_ms)
 
 
-class Admin:
+class Raw:
     @staticmethod
     def whoami() -> Any:
         class Said:
             closed, user = False, "ada"
 
         return Said
+
+
+class Admin:
+    raw = Raw
 
 
 class Connected:
@@ -90,7 +94,7 @@ def test_who_is_refused_meanwhile_does_not_see_the_last_snapshot(
             while not first.closed:
                 first.touch()  # by a page that stays open
                 await asyncio.sleep(0)
-            patch.setattr(Admin, "whoami", staticmethod(refuse))
+            patch.setattr(Raw, "whoami", staticmethod(refuse))
             with pytest.raises(kind):
                 await known.of(b"1")
             assert first._task is not None

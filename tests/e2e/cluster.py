@@ -50,7 +50,7 @@ class Member(Node):
     def status(self) -> StatusReply:
         """Raises a GossipqError when it does not say so in time."""
         with connect(self.endpoint, timeout=STATUS_S) as mq:
-            return mq.admin.status()
+            return mq.admin.raw.status()
 
     def agent_pids(self) -> list[int]:
         """Of its Serf agent."""

@@ -594,10 +594,7 @@ class Accounting:
 
     def _settle_voided(self) -> None:
         """`why` tells of a void record that it is void, also where it was acked before."""
-        self.numbers = {
-            (partition_of(found.ref.partition), found.ref.offset): number
-            for number, found in self.named.items()
-        }
+        self.numbers = {(found.partition, found.offset): number for number, found in self.named.items()}
         self.numbers |= {
             (partition, offset): number for number, partition, offset in self.history.failed
         } | self.log
@@ -662,7 +659,7 @@ class Accounting:
             assert number not in self.history.cancelled, f"record {number} was cancelled"
             place = where.get(number)
             named = {(receipt.partition, receipt.offset) for receipt in receipts if receipt.offset >= 0}
-            named.add((partition_of(found.ref.partition), found.ref.offset))
+            named.add((found.partition, found.offset))
             if named != {place}:
                 others = {each: self.log.get(each) for each in named}
                 wrong.append(f"{self.history.made[number]} is at {place}, not {others}: {receipts}")

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from gossipq_client.api.sync import Exports, Records
+from gossipq_client.api.sync import RawAnswers, Records
 
 pytest.importorskip("pyarrow", reason="exports need pyarrow")
 
@@ -77,7 +77,7 @@ def fill(mq):
     mq.advance("2h")
     mq.fetch("007", "late", n=600)  # what is due has its offset
     deadline = time.monotonic() + 10
-    while {row.scheduled for row in mq.admin.stats(["007"]).partitions} != {0}:
+    while {row.scheduled for row in mq.admin.raw.stats(["007"]).partitions} != {0}:
         assert time.monotonic() < deadline
     mq.flush()
 
@@ -188,7 +188,7 @@ def test_a_topic_that_is_hidden_is_not_gone(mq, open_folder, monkeypatch):
     mq.ack_soon(mq.fetch("theirs", "g", n=3))
     mq.flush()
     run(mq, folder)
-    topics = mq.topics
+    topics = mq.admin.raw.topics
 
     def some(pattern="*"):
         if pattern == "theirs":
@@ -196,14 +196,15 @@ def test_a_topic_that_is_hidden_is_not_gone(mq, open_folder, monkeypatch):
         return [info for info in topics(pattern) if info.name == "mine"]
 
     monkeypatch.setattr(mq, "topics", some)
-    monkeypatch.setattr(mq.admin, "whoami", lambda: Identity("ada", True, [Rule("mine", ["read"])]))
+    monkeypatch.setattr(mq.admin.raw, "topics", some)
+    monkeypatch.setattr(mq.admin.raw, "whoami", lambda: Identity("ada", True, [Rule("mine", ["read"])]))
     publish(mq, "mine", 2, 3)
     assert run(mq, folder).records == 2
     assert not any(at.removed for at in folder.read().positions.values())
     assert {row["topic"] for row in read(folder, "deliveries")} == {"theirs"}, "its states count"
     with pytest.raises(Forbidden):
         run(mq, folder, "theirs")
-    monkeypatch.setattr(mq.admin, "whoami", lambda: Identity("", False))
+    monkeypatch.setattr(mq.admin.raw, "whoami", lambda: Identity("", False))
     run(mq, folder)
     assert {at.topic: at.removed for at in folder.read().positions.values()} == {
         "mine": False,
@@ -215,9 +216,9 @@ def test_a_cluster_that_went_back_and_gave_the_number_of_a_topic_to_another_one(
     folder = open_folder()
     mq.create_topic("empty")
     run(mq, folder)
-    exporter, topics = Exporter(mq, folder), mq.topics
+    exporter, topics = Exporter(mq, folder), mq.admin.raw.topics
     monkeypatch.setattr(
-        mq, "topics", lambda: [msgspec.structs.replace(info, name="other") for info in topics()]
+        mq.admin.raw, "topics", lambda: [msgspec.structs.replace(info, name="other") for info in topics()]
     )
     voided = {partition_key(info.id, 0): 0 for info in topics()}
     monkeypatch.setattr(exporter, "_stats", lambda infos: (voided, {}))
@@ -266,8 +267,8 @@ def test_retention_that_takes_the_newest_record_as_it_is_compared(mq, open_folde
 
 def test_leaders_are_asked_for_some_topics_at_a_time(mq, open_folder, monkeypatch):
     monkeypatch.setattr(exporting, "ASKED_PARTITIONS", 3)
-    asked, stats = [], mq.admin.stats
-    monkeypatch.setattr(mq.admin, "stats", lambda names: asked.append(list(names)) or stats(names))
+    asked, stats = [], mq.admin.raw.stats
+    monkeypatch.setattr(mq.admin.raw, "stats", lambda names: asked.append(list(names)) or stats(names))
     for number in range(5):
         mq.create_topic(f"t{number}", partitions=2)
         publish(mq, f"t{number}", 3, partition=1)
@@ -277,12 +278,14 @@ def test_leaders_are_asked_for_some_topics_at_a_time(mq, open_folder, monkeypatc
 
 def test_a_partition_without_a_leader_is_waited_for_and_then_named(mq, open_folder, monkeypatch):
     publish(mq, "t", 3)
-    folder, stats = open_folder(), mq.admin.stats
+    folder, stats = open_folder(), mq.admin.raw.stats
     monkeypatch.setattr(exporting, "LEADERS_PAUSE_S", 0.01)
     answers = [msgspec.structs.replace(stats(["t"]), partitions=[]), stats(["t"])]
-    monkeypatch.setattr(mq.admin, "stats", lambda names: answers.pop(0))
+    monkeypatch.setattr(mq.admin.raw, "stats", lambda names: answers.pop(0))
     assert run(mq, folder).records == 3
-    monkeypatch.setattr(mq.admin, "stats", lambda names: msgspec.structs.replace(stats(names), partitions=[]))
+    monkeypatch.setattr(
+        mq.admin.raw, "stats", lambda names: msgspec.structs.replace(stats(names), partitions=[])
+    )
     with pytest.raises(Busy, match="nobody leads t/0"):
         run(mq, folder)
 
@@ -290,7 +293,7 @@ def test_a_partition_without_a_leader_is_waited_for_and_then_named(mq, open_fold
 def test_counters_of_a_leader_that_does_not_know_all_yet_are_not_believed(mq, open_folder, monkeypatch):
     """They are told also by a copy that has just been elected, or that leads no more: a run ended before the
     newest records, and said that nothing was left."""
-    folder, stats = open_folder(), mq.admin.stats
+    folder, stats = open_folder(), mq.admin.raw.stats
     publish(mq, "t", 5)
     run(mq, folder)
     publish(mq, "t", 5, 5)
@@ -301,7 +304,7 @@ def test_counters_of_a_leader_that_does_not_know_all_yet_are_not_believed(mq, op
         rows = [msgspec.structs.replace(row, next=row.next - behind) for row in found.partitions]
         return msgspec.structs.replace(found, partitions=rows)
 
-    monkeypatch.setattr(mq.admin, "stats", of_old)
+    monkeypatch.setattr(mq.admin.raw, "stats", of_old)
     assert run(mq, folder).records == 5
     publish(mq, "t", 7, 10)
     assert run(mq, folder).records == 7
@@ -485,7 +488,7 @@ def drop_oldest(mq, folder):
         publish(mq, "t", 1, first)
     mq.advance("1m")
     deadline = time.monotonic() + 30
-    while (row := mq.admin.stats(["t"]).partitions[0]).bytes > 2_000 // 8 * 7:  # retention leaves room
+    while (row := mq.admin.raw.stats(["t"]).partitions[0]).bytes > 2_000 // 8 * 7:  # retention leaves room
         assert time.monotonic() < deadline
     return row.first
 
@@ -537,7 +540,7 @@ def test_a_gap_is_told_once_whatever_fails_behind_it(mq, open_folder, monkeypatc
 
 def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monkeypatch):
     mq.create_topic("t", bytes_max=4_000, overflow="drop_oldest")
-    folder, batches, stats, kept = open_folder(), Records.batches, mq.admin.stats, []
+    folder, batches, stats, kept = open_folder(), Records.batches, mq.admin.raw.stats, []
     for number in range(5):
         publish(mq, "t", 1, number)
     run(mq, folder)
@@ -555,7 +558,7 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
     of_old = stats(["t"])  # like the answer of a former leader
     with monkeypatch.context() as patch:
         patch.setattr(Records, "batches", slow)
-        patch.setattr(mq.admin, "stats", lambda names: of_old)
+        patch.setattr(mq.admin.raw, "stats", lambda names: of_old)
         with pytest.raises(DataLoss, match="t/0: records 5 to"):
             run(mq, folder)
     assert run(mq, folder, allow_gap=True).records > 0
@@ -566,13 +569,13 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
 
 def lose(mq, monkeypatch, start, first):
     """While a run reads, retention takes records [start, first), which are behind the run."""
-    batches, spans = Records.batches, Exports(mq).spans
+    batches, spans = Records.batches, mq.admin.raw.spans
 
     def later(_, infos):
         return {key: span._replace(first=first) for key, span in spans(infos).items()}
 
     def torn(records, partition):
-        monkeypatch.setattr(Exports, "spans", later)
+        monkeypatch.setattr(RawAnswers, "spans", later)
         return (each for each in batches(records, partition) if each.end <= start or each.first >= first)
 
     monkeypatch.setattr(Records, "batches", torn)

@@ -8,8 +8,8 @@ import pytest
 
 from conftest import RunningNode
 from gateway.conftest import RunningGateway
+from gossipq.answers import AccessRule, Role, TokenDigest, User
 from gossipq.permissions import digest
-from gossipq.values import AccessChange, Credential, Role, Rule, User
 from gossipq_client import connect
 
 pytestmark = pytest.mark.e2e
@@ -24,15 +24,15 @@ def shown(name: str) -> dict[str, str]:
 def gateway(shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """The gateway's own user may do everything; what its callers may is theirs."""
     home = tmp_path_factory.mktemp("closed")
-    everything = ["read", "publish", "create", "mend", "operate", "cluster", "observe"]
+    everything = ("read", "publish", "create", "mend", "operate", "cluster", "observe")
     roles = [
-        Role("boss", [Rule("*", everything)]),
-        Role("reader", [Rule("open*", ["read"])]),
-        Role("writer", [Rule("open*", ["publish", "create"])]),
+        Role("boss", (AccessRule("*", everything),)),
+        Role("reader", (AccessRule("open*", ("read",)),)),
+        Role("writer", (AccessRule("open*", ("publish", "create")),)),
     ]
-    users = [User(name, [name], [Credential(digest(token))]) for name, token in TOKENS.items()]
+    users = [User(name, (name,), (TokenDigest(digest(token)),)) for name, token in TOKENS.items()]
     with connect(shared_node.endpoint, credentials=b"") as mq:
-        mq.admin.set_access(AccessChange(users, roles, closed=True), _secret(shared_node))
+        mq.admin.set_access(users=users, roles=roles, closed=True, secret=_secret(shared_node))
     own = home / "credentials"
     own.write_text(f"gq_{TOKENS['boss'].hex()}\n")
     own.chmod(0o600)

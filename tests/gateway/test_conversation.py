@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any, cast
 
+from gossipq.times import time_of
 from gossipq_client.values import Outcome
 from gossipq_gateway.counters import Metrics
 from gossipq_gateway.v1.streams import Conversation, Opening
@@ -14,7 +15,7 @@ class Record:
 
     def __init__(self, offset: int) -> None:
         self.topic, self.partition, self.offset, self.ref = "orders", 0, offset, f"orders/0/{offset}"
-        self.topic_id, self.attempt, self.publish_time = 3, 1, 0.0
+        self.topic_id, self.attempt, self.publish_time = 3, 1, time_of(0)
         self.route, self.id_bytes, self.key = "", b"", None
         self.value, self.headers_shown, self.lost = b"x", dict[str, str](), False
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from gossipq.errors import Forbidden
+from gossipq.times import time_of
 from gossipq_client.values import GIVEN_BACK, Outcome
 from gossipq_gateway.counters import Metrics
 from gossipq_gateway.leases import Leases
@@ -25,7 +26,7 @@ class Item:
             b"x",
             dict[str, str | bytes](),
             False,
-            0.0,
+            time_of(0),
             None,
         )
         self.topic_id = 3

@@ -13,7 +13,7 @@ from typing import Any
 from gossipq.clock import Clock
 from gossipq.errors import Busy, ClientClosed, GossipqError, LeaseLost, NoSubscription, UnknownTopic
 from gossipq_client.aio import Client, Fetcher, Message
-from gossipq_client.operations import Delivery
+from gossipq_client.answers import Delivery
 from gossipq_gateway.dialect import log
 from gossipq_gateway.leases import Lease, Leases, named
 from gossipq_gateway.problems import is_forbidden

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gossipq.errors import BadRequest, LeaseLost
-from gossipq_client.operations import Delivery
+from gossipq_client.answers import Delivery
 
 HELD_MAX = 100_000  #: by one caller
 DONE_MAX = 10_000  #: acked tokens that are remembered, so that an ack can be repeated

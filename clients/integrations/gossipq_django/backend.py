@@ -4,7 +4,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.core import checks
@@ -96,7 +96,7 @@ class TasksBackend(BaseTaskBackend):
         if topic not in self._topics:
             keep_ms = inputs.duration_ms(self.keep_result, "KEEP_RESULT", 1)
             info = mq.create_topic(topic, if_not_exists=True, dedup=self.keep_result)
-            if info.config.dedup_ms < keep_ms:  # a relay has created it
+            if info.config.dedup < timedelta(milliseconds=keep_ms):  # a relay has created it
                 mq.topic(topic).configure(dedup=self.keep_result)
             group = mq.group(topic, GROUP)
             group.ack_below(dict.fromkeys(range(len(info.shards)), 0))
@@ -150,7 +150,7 @@ class TasksBackend(BaseTaskBackend):
         payload = Payload.of(record.value)
         task = self.task_of(payload, _queue_of(record.id or ""))
         result = new_result(task, record.id or "", payload, self.alias)
-        object.__setattr__(result, "enqueued_at", datetime.fromtimestamp(record.publish_time, UTC))
+        object.__setattr__(result, "enqueued_at", record.publish_time)
         if job is not None:
             _set_state(result, job)
         return result

@@ -74,7 +74,7 @@ class Worker:
         _set(
             result,
             status=TaskResultStatus.RUNNING,
-            enqueued_at=datetime.fromtimestamp(message.publish_time, UTC),
+            enqueued_at=message.publish_time,
             started_at=datetime.fromtimestamp(started, UTC),
             last_attempted_at=datetime.fromtimestamp(started, UTC),
             worker_ids=[self._name] * message.attempt,

@@ -227,8 +227,8 @@ def record_batch(stretches: Sequence[Stretch]) -> "RecordBatch":
 
     published_us = spread([time_us(stretch.batch.info.publish_ms) for stretch in stretches], pa.int64())
     columns = {
-        "topic": spread([stretch.topic.name for stretch in stretches], pa.string()),
-        "topic_id": spread([stretch.topic.id for stretch in stretches], pa.int64()),
+        "topic": spread([stretch.topic for stretch in stretches], pa.string()),
+        "topic_id": spread([stretch.topic_id for stretch in stretches], pa.int64()),
         "partition": spread([stretch.partition for stretch in stretches], pa.int32()),
         "offset": pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)]),
         "publish_time": published_us.cast(target.field("publish_time").type),

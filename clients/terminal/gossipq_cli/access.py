@@ -46,7 +46,7 @@ def change(choices: Choices, asked: AccessChange, secret_file: str) -> AccessTab
 def change_by(mq: "Client", asked: AccessChange, secret_file: str) -> AccessTable:
     from gossipq_node import trust
 
-    return mq.admin.set_access(asked, trust.known(secret_file))
+    return mq.admin.raw.set_access(asked, trust.known(secret_file))
 
 
 def spread(known: AccessTable) -> None:
@@ -62,7 +62,7 @@ def spread(known: AccessTable) -> None:
 
 def table(choices: Choices) -> AccessTable:
     with ask.connect(choices) as mq:
-        return mq.admin.access()
+        return mq.admin.raw.access()
 
 
 def user(known: AccessTable, name: str) -> User:
@@ -95,7 +95,7 @@ def made_token(expires_s: float | None) -> tuple[bytes, Credential]:
 def door(choices: Choices) -> bytes:
     """Return the public key of encrypted ports for credentials files; b"" without encryption."""
     with ask.connect(choices) as mq:
-        return mq.admin.status().door
+        return mq.admin.raw.status().door
 
 
 @contextmanager

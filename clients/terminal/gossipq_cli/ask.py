@@ -94,8 +94,8 @@ def groups_of(mq: "Client", topic: str) -> "list[GroupStats]":
     if not names:
         raise no_topic(mq, topic)
     if "*" not in topic:
-        return mq.topic(topic).groups()
-    return [part for part in mq.admin.stats().groups if part.topic in names]
+        return mq.admin.raw.stats([topic]).groups
+    return [part for part in mq.admin.raw.stats().groups if part.topic in names]
 
 
 def no_topic(mq: "Client", name: str, hint: str = "`gossipq topic ls` lists topics") -> UnknownTopic:
@@ -131,7 +131,7 @@ def look(choices: Choices) -> "ClusterView":
 
 def status(choices: Choices) -> StatusReply:
     with connect(choices) as mq:
-        return mq.admin.status()
+        return mq.admin.raw.status()
 
 
 def wait_healthy(choices: Choices, wait_s: float, nodes: int = 0) -> "ClusterView":

@@ -140,14 +140,14 @@ def answering(choices: Choices, load: Load) -> Iterator["Client"]:
     Publishing itself would wait without limit for a shard without a leader.
     """
     with ask.connect(choices) as mq:
-        mq.admin.stats([load.topic])
+        mq.admin.raw.stats([load.topic])
         yield mq
 
 
 def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
     with answering(choices, load) as mq:
         seconds = publish(mq, load, load.pool())
-        stored = sum(part.next for part in mq.admin.stats([load.topic]).partitions)
+        stored = sum(part.next for part in mq.admin.raw.stats([load.topic]).partitions)
     if stored < load.records:
         raise failures.Failure("failed", f"{stored:,} of {load.records:,} records stored")
     return {"published_per_s": round(load.records / seconds)}

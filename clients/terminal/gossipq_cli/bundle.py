@@ -72,7 +72,7 @@ def _of_cluster(choices: Choices) -> Iterator[tuple[str, Callable[[], Any]]]:
     def asked(what: Callable[[Any], Any]) -> Callable[[], Any]:
         def part() -> Any:
             with ask.connect(choices) as mq:
-                return what(mq.admin)
+                return what(mq.admin.raw)
 
         return part
 

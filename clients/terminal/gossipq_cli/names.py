@@ -62,11 +62,11 @@ def _groups(mq: "Client", ctx: click.Context) -> Iterable[str]:
     # behind an option without a value, click has not assigned earlier arguments yet
     topic = ctx.params.get("topic") or ctx.params.get("topics") or ctx.params.get("ref") or ctx.args[:1]
     topics = {name.partition("/")[0] for name in ([topic] if isinstance(topic, str) else topic)}
-    return (row.group for row in mq.admin.stats(topics).groups)
+    return (row.group for row in mq.admin.raw.stats(topics).groups)
 
 
 def _nodes(mq: "Client", ctx: click.Context) -> Iterable[str]:
-    return (member.name for member in mq.admin.status().members)
+    return (member.name for member in mq.admin.raw.status().members)
 
 
 TOPIC, GROUP, NODE, CONTEXT = Name(_topics), Name(_groups), Name(_nodes), ContextName()

@@ -8,13 +8,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple
 
 from gossipq.texts import number, printable
 from gossipq_cli.options import Choices
-
-if TYPE_CHECKING:
-    from msgspec import Struct
 
 Row = Mapping[str, Any]
 FRAME = 3  #: columns of the terminal that borders take for each column of a table
@@ -35,9 +33,13 @@ class Column(NamedTuple):
         return self.title or self.name
 
 
-def as_object(struct: "Struct") -> dict[str, Any]:
-    """Return a struct that is an array on the wire as an object."""
-    return {field: getattr(struct, field) for field in struct.__struct_fields__}
+def as_object(found: Any) -> dict[str, Any]:
+    """Return a struct that is an array on the wire, or an answer of the client, as an object."""
+    if not is_dataclass(found):
+        return {field: getattr(found, field) for field in found.__struct_fields__}
+    from gossipq_client.answers import plain_of
+
+    return plain_of(found)
 
 
 def counter(name: str, title: str = "") -> Column:

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq.values import Ref
-
 if TYPE_CHECKING:
     from gossipq_client.values import Address
 
@@ -29,13 +27,6 @@ def where(ref: str, record_id: str | None, also: str = "") -> dict[str, Any]:
         ways = "write TOPIC/PARTITION/OFFSET, or TOPIC --id ID"
         raise click.UsageError(f"{ref!r} names no record; {ways}{also}")
     return {"name": ref}
-
-
-def text_of(asked: str, ref: Ref) -> str:
-    """Return the ref in the node's answer, with an offset if the record has one."""
-    from gossipq_client.values import refs
-
-    return refs.text_of(asked.partition("/")[0], ref)
 
 
 def place(ref: str) -> "Address":

@@ -134,7 +134,9 @@ def _purge_some(mq: "Client", act: Act, dry: bool, means: Means) -> str:
 
 def _parts(mq: "Client", topic: str, group: str) -> list[GroupStats]:
     """Return the partitions of a group. Raises WrongState if it was removed."""
-    found = [part for part in mq.admin.stats([topic]).groups if (part.topic, part.group) == (topic, group)]
+    found = [
+        part for part in mq.admin.raw.stats([topic]).groups if (part.topic, part.group) == (topic, group)
+    ]
     if not found:
         raise WrongState(f"there is no group {group} on {topic} any more", hint=f"gossipq group ls {topic}")
     return found
@@ -194,7 +196,7 @@ def _empty(mq: "Client", act: Act, dry: bool, means: Means) -> str:
 def _sessions(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
     """Return the session with this beginning, and its rows. Raises WrongState."""
     rows: dict[bytes, list[ClientRow]] = {}
-    for row in mq.admin.clients():
+    for row in mq.admin.raw.clients():
         if row.session.hex().startswith(begins):
             rows.setdefault(row.session, []).append(row)
     if not rows:
@@ -206,39 +208,42 @@ def _sessions(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
 
 def _kick(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     session, rows = _sessions(mq, act.subject.names[0])
-    for_ms = round(seconds_of(act.text) * 1_000)
+    for_s = seconds_of(act.text)
+    for_ms = round(for_s * 1_000)
     held = many(sum(each.in_flight for row in rows for each in row.subscriptions), "record")
     name = next((row.client for row in rows if row.client), "") or act.subject.names[0]
     if dry:
         return f"{name} holds {held}; it may not reconnect for {typed(for_ms)}"
-    mq.admin.kick(session, for_ms)
+    mq.admin.kick(session, for_s)
     return f"{name} may not reconnect for {typed(for_ms)}; {held} redelivered"
 
 
 def _drain(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (name,) = act.subject.names
     if dry:
-        told = mq.admin.status()
+        told = mq.admin.raw.status()
         if not any(member.name == name for member in told.members):
             raise WrongState(f"no node is named {name} any more", hint="gossipq cluster ls")
         stays = sum(member.state == "in" and member.name != name for member in told.members)
         return f"all that {name} leads and keeps would move to the {many(stays, 'other node')}"
-    mq.admin.set_member(name, "leaving", means.secret())
+    mq.admin.raw.set_member(name, "leaving", means.secret())
     return f"{name} is being drained; `gossipq cluster show {name}` says what is left"
 
 
 def _undrain(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (name,) = act.subject.names
     if dry:
-        state = next((member.state for member in mq.admin.status().members if member.name == name), "gone")
+        state = next(
+            (member.state for member in mq.admin.raw.status().members if member.name == name), "gone"
+        )
         return f"{name} is {state!r} in the roster, and would be 'in'"
-    mq.admin.set_member(name, "in", means.secret())
+    mq.admin.raw.set_member(name, "in", means.secret())
     return f"{name} stays: its drain is cancelled"
 
 
 def _rebalance(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     """Return the planned moves, by the answers of all nodes; for silent ones, by their leaders."""
-    plans = means.plans(means.look(mq.admin.status()))
+    plans = means.plans(means.look(mq.admin.raw.status()))
     moves = [f"{row.shard} to {row.leads_then}" for row in plans if row.moves]
     if not moves:
         return "every shard is where it should be"

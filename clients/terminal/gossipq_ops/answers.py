@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossipq.errors import GossipqError, UnknownRecord, UnknownTopic, WrongState
 from gossipq.texts import moment, readable
+from gossipq.times import unix_ms_of
 from gossipq.types import partition_of
 from gossipq_ops import actions
 from gossipq_ops.hints import hint_of, message_of
@@ -83,7 +84,7 @@ class Answerer:
         """
         parts = [
             part
-            for part in self.mq.admin.stats([ask.topic]).partitions
+            for part in self.mq.admin.raw.stats([ask.topic]).partitions
             if part.topic == ask.topic and ask.partition in (-1, partition_of(part.partition))
         ]
         parts = sorted(parts, key=lambda part: part.partition)[:PARTITIONS_MAX]
@@ -118,7 +119,7 @@ class Answerer:
             topic,
             partition,
             offset,
-            round(found.stored_time * 1_000),
+            unix_ms_of(found.stored_time),
             found.key,
             found.value[:HEAD_BYTES],
             size,
@@ -151,7 +152,7 @@ class Answerer:
         told = self.mq.record(ref).why()
         steps = self.mq.record(ref).trace()
         fields = [
-            ("stored", moment(round(found.stored_time * 1_000))),
+            ("stored", moment(unix_ms_of(found.stored_time))),
             ("published", moment(published_ms(found))),
         ]
         fields += [("key", readable(found.key))] if found.key is not None else []
@@ -160,12 +161,18 @@ class Answerer:
         fields += [("id", found.id)] if found.id else []
         stands = [
             Stands(
-                each.group, each.state, each.because, each.next, each.time_ms, each.attempts, each.failures
+                each.group,
+                each.state,
+                each.because,
+                each.next,
+                unix_ms_of(each.time),
+                each.attempts,
+                each.failures,
             )
             for each in told.standings
         ]
         taken = [
-            Taken(step.time_ms, step.what, step.group, step.consumer, step.attempt, step.reason)
+            Taken(unix_ms_of(step.time), step.what, step.group, step.consumer, step.attempt, step.reason)
             for step in steps
         ]
         return Opened(
@@ -181,8 +188,7 @@ class Answerer:
 
 
 def published_ms(record: Any) -> int:
-    seconds: float = record.publish_time
-    return round(seconds * 1_000)
+    return unix_ms_of(record.publish_time)
 
 
 def header_text(value: str | bytes) -> str:
@@ -195,7 +201,8 @@ def dead_by_error(letters: Iterable["DeadLetter"]) -> list[Dead]:
     for letter in letters:
         at = letter.reason, letter.error
         old = found.get(at, Dead(*at, 0, -1, ""))
-        newest = (letter.time_ms, letter.ref) if letter.time_ms >= old.time_ms else (old.time_ms, old.ref)
+        time_ms = unix_ms_of(letter.time)
+        newest = (time_ms, letter.ref) if time_ms >= old.time_ms else (old.time_ms, old.ref)
         found[at] = Dead(*at, old.letters + letter.count, *newest)
     return sorted(found.values(), key=lambda dead: -dead.time_ms)
 
@@ -218,19 +225,22 @@ def errors_of(letters: Iterable["DeadLetter"]) -> list[ErrorGroup]:
     found: dict[str, ErrorGroup] = {}
     for letter in letters:
         name = error_name(letter.reason, letter.error)
-        part = letter.partition, letter.offset, letter.offset + letter.count
+        part, time_ms = (
+            (letter.partition, letter.offset, letter.offset + letter.count),
+            unix_ms_of(letter.time),
+        )
         known = found.get(name)
         if known is None:
-            newest = letter.error, letter.count, letter.time_ms, letter.time_ms, letter.ref
+            newest = letter.error, letter.count, time_ms, time_ms, letter.ref
             found[name] = ErrorGroup(name, letter.reason, *newest, [part])
             continue
         known.ranges.append(part)
-        is_newest = letter.time_ms >= known.last_ms
+        is_newest = time_ms >= known.last_ms
         found[name] = known._replace(
             error=letter.error if is_newest else known.error,
             letters=known.letters + letter.count,
-            first_ms=min(known.first_ms, letter.time_ms),
-            last_ms=max(known.last_ms, letter.time_ms),
+            first_ms=min(known.first_ms, time_ms),
+            last_ms=max(known.last_ms, time_ms),
             ref=letter.ref if is_newest else known.ref,
         )
     return sorted(found.values(), key=lambda each: (-each.letters, each.name))

@@ -68,7 +68,7 @@ class NodeTeller:
     def ask(self, mq: "Client") -> None:
         """Ask for all of them. Raises GossipqError."""
         asked_s = time.perf_counter()
-        status = mq.admin.status()
+        status = mq.admin.raw.status()
         if self.name not in ("", status.node):  # the client has connected to another node
             raise Unreachable(f"{self.name} does not answer", hint="gossipq status")
         rtt_us = round((time.perf_counter() - asked_s) * 1_000_000)
@@ -76,7 +76,7 @@ class NodeTeller:
             (member.endpoint for member in members([Heard(status, "")]) if member.name == status.node),
             self.endpoint,
         )
-        config, alarms = self._config.ask(mq.admin.running_config), self._alarms.ask(mq.admin.alarms)
+        config, alarms = self._config.ask(mq.admin.raw.running_config), self._alarms.ask(mq.admin.raw.alarms)
         self._heard = Heard(status, endpoint, 0, rtt_us, alarms, config)
         self._heard_s = time.monotonic()
 
@@ -102,10 +102,10 @@ class ClusterTeller:
 
     def ask(self, mq: "Client") -> None:
         """Ask for all of them. Raises GossipqError."""
-        stats = mq.admin.stats()
+        stats = mq.admin.raw.stats()
         known = {topic.name for topic in self._topics.value}
-        self._topics.ask(mq.topics, at_once=not {part.topic for part in stats.partitions} <= known)
-        self._clients.ask(mq.admin.clients)
+        self._topics.ask(mq.admin.raw.topics, at_once=not {part.topic for part in stats.partitions} <= known)
+        self._clients.ask(mq.admin.raw.clients)
         self._hours.ask(lambda: _curve(mq, hours=True))
         self._minutes.ask(lambda: _curve(mq, hours=False))
         self.stats = carried(self.stats, stats, {topic.name for topic in self._topics.value})
@@ -143,7 +143,7 @@ def carried(before: StatsReply, now: StatsReply, topics: set[str]) -> StatsReply
 def _curve(mq: "Client", hours: bool) -> list[Any]:
     from gossipq_client.values import series
 
-    return series(mq.admin.growth(hours=hours), limits.HOUR_MS if hours else limits.MINUTE_MS)
+    return series(mq.admin.raw.growth(hours=hours), limits.HOUR_MS if hours else limits.MINUTE_MS)
 
 
 def view_of(asked: StatusReply, status_at: Callable[[str], StatusReply]) -> ClusterView:

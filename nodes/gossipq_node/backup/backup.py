@@ -36,7 +36,7 @@ _decode_batches = msgspec.msgpack.Decoder(list[tuple[Index, bytes]]).decode
 
 
 class BackupSource(Protocol):
-    """The requests that a backup sends: `Exports` of a client."""
+    """The requests that a backup sends: `mq.admin.raw`."""
 
     def status(self) -> Any: ...
     def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]: ...

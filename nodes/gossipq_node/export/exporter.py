@@ -21,8 +21,7 @@ from gossipq.wire import export
 from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Newest, Position
 from gossipq.wire.schemas import Declaration, Schema
 from gossipq_client import Client, columns
-from gossipq_client.api.sync import Exports
-from gossipq_client.operations import Span
+from gossipq_client.answers import Span
 from gossipq_client.session import Stretch
 from gossipq_node.export import states
 from gossipq_node.export.extract import Extract, Hole, newest_of
@@ -110,12 +109,12 @@ class Exporter:
         Raises ExportError, TornExport, ExportVersion.
         """
         columns.arrow("an export")
-        self._exports = Exports(mq)
+        self._raw = mq.admin.raw
         self._mq, self._folder, self._topics, self._allow_gap = mq, folder, list(topics), allow_gap
         self._progress = progress or (lambda done, total: None)
         self._export = NOTHING
         self.reload()
-        self._cluster = mq.admin.status().cluster.hex()
+        self._cluster = self._raw.status().cluster.hex()
         newest = self._export.newest
         if newest and newest.cluster != self._cluster:
             raise ExportError(
@@ -204,7 +203,7 @@ class Exporter:
 
     def _infos(self) -> list[TopicInfo]:
         """Return the topics to export, and note which exported topics the cluster has removed."""
-        there = self._mq.topics()
+        there = self._raw.topics()
         ids = {info.id for info in there}
         changed = {
             key: position
@@ -225,7 +224,7 @@ class Exporter:
         """Return the rights of this client; None: everything. Hidden
         topics are not removed topics.
         """
-        me = self._mq.admin.whoami()
+        me = self._raw.whoami()
         return Rights(me.user, me.rules) if me.closed else None
 
     def _named(self, name: str, real: list[TopicInfo]) -> list[TopicInfo]:
@@ -273,7 +272,7 @@ class Exporter:
         voided: dict[PartitionKey, int] = {}
         groups: dict[PartitionKey, list[GroupStats]] = {}
         for some in _portions(infos):
-            reply = self._mq.admin.stats([info.name for info in some])
+            reply = self._raw.stats([info.name for info in some])
             voided |= {row.partition: row.voided for row in reply.partitions}
             for group in reply.groups:
                 groups.setdefault(group.partition, []).append(group)
@@ -286,7 +285,7 @@ class Exporter:
         answers it too, and may lack the newest records.
         """
         try:
-            return {key: span for some in _portions(infos) for key, span in self._exports.spans(some).items()}
+            return {key: span for some in _portions(infos) for key, span in self._raw.spans(some).items()}
         except UnknownTopic as error:
             raise Busy(f"removed during its export: {error.message}", hint="run it again") from error
 
@@ -401,7 +400,7 @@ class Exporter:
 
     @staticmethod
     def _check_topic(part: ExportedPartition, stretch: Stretch) -> None:
-        if stretch.topic.id != part.info.id:
+        if stretch.topic_id != part.info.id:
             raise Busy(f"topic {part.info.name!r} was made anew during its export", hint="run it again")
 
     def _look_at(self, part: ExportedPartition, holes: list[Hole]) -> None:
@@ -424,7 +423,7 @@ class Exporter:
         if self._seen.get(key, (0, []) if never else None) == now:
             return  # unchanged, or without groups and voided records from the start
         since = part.position.acks_end
-        index, runs = self._exports.ack_runs(part.info, part.number, since)
+        index, runs = self._raw.ack_runs(part.info, part.number, since)
         acks = (
             self._place(part, export.ACKS).whole(states.acks(part.info, part.number, runs), since, index + 1)
             if runs
@@ -433,7 +432,7 @@ class Exporter:
         self._reached(part, acks_end=max(index + 1, since))  # not before they are on the disk
         if acks is not None:
             self._add([acks])
-        pages = self._exports.state_pages(part.info, part.number)
+        pages = self._raw.state_pages(part.info, part.number)
         end = pages[0].index + 1
         if end > part.position.deliveries_end:
             rows = states.deliveries(part.info, part.number, pages)

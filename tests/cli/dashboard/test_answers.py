@@ -7,6 +7,7 @@ import pytest
 
 from gossipq.errors import UnknownRecord, Unreachable, WrongState
 from gossipq.messages import StatsReply
+from gossipq.times import time_of
 from gossipq.values import PartitionStats, TopicInfo
 from gossipq_cli.commands.cluster import means
 from gossipq_client import Client, connect
@@ -34,7 +35,7 @@ def nobody(address: str) -> Client:
 
 
 def stored(topic: str, partition: int, offset: int, value: bytes = b"v") -> SimpleNamespace:
-    return SimpleNamespace(key=None, value=value, stored_time=1_000.0 + offset)
+    return SimpleNamespace(key=None, value=value, stored_time=time_of(1_000_000 + 1_000 * offset))
 
 
 def stats(*nexts: int, first: int = 0) -> StatsReply:

@@ -49,6 +49,8 @@ class Node:
     def admin(self) -> "Node":
         return self
 
+    raw = admin
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(**options: Any) -> Any:
             self._check()

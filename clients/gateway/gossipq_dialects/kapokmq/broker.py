@@ -121,7 +121,7 @@ class Broker:
         until_s = self._loop.time() + self.options.push_retry_time
         self._in_hand[group, code] = InHand(message, taker, until_s)
         self.desk.counters.delivered()
-        created_s = int(message.publish_time)
+        created_s = int(message.publish_time.timestamp())
         asked_s = whole(message.headers_shown.get(DELAY))
         delay_s = asked_s if message.attempt == 1 else max(0, now_s - created_s)
         text = message.value.decode(errors="replace")

@@ -157,7 +157,8 @@ class Pages:
             rows = [
                 lag_of(row)
                 for row in stats.groups
-                if row.partition == partition.partition and self._is_ours(row.group)
+                if (row.topic, row.partition) == (partition.topic, partition.partition)
+                and self._is_ours(row.group)
             ]
             waiting += max(rows, default=partition.next - partition.first)
         consumed = max(0, stored - waiting)
@@ -188,7 +189,7 @@ class Pages:
                 if wanted in (state, wire.ALL):
                     code, created_s = (
                         wire.code_of(name, record.partition, record.offset),
-                        int(record.publish_time),
+                        int(record.publish_time.timestamp()),
                     )
                     found.append(wire.Message(code, "", name_of(name), created_s, 0, 0, state))
         newest = sorted(found, key=lambda message: -message.created_s)
@@ -200,8 +201,7 @@ class Pages:
         found: dict[int, int] = {}
         for row in await self._mq.topic(topic).groups():
             if self._is_ours(row.group):
-                number = row.partition & 0xFFFF
-                found[number] = min(row.cursor, found.get(number, row.cursor))
+                found[row.partition] = min(row.cursor, found.get(row.partition, row.cursor))
         return found
 
     async def _message(self, fields: Fields) -> bytes:
@@ -223,7 +223,7 @@ class Pages:
                 fields["messageCode"],
                 record.value.decode(errors="replace"),
                 name_of(topic),
-                int(record.publish_time),
+                int(record.publish_time.timestamp()),
                 0,
                 0,
                 state,

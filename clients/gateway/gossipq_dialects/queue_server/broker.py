@@ -5,15 +5,15 @@ A queue is a topic, and all consumers share a group. Options of a produce decide
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from gossipq import limits
 from gossipq.errors import GossipqError
-from gossipq.types import partition_of
-from gossipq.values import GroupStats, PartitionStats
 from gossipq_client.aio import Message
+from gossipq_client.answers import GroupCounters, PartitionCounters
 from gossipq_client.values import GIVEN_BACK
 from gossipq_dialects.acks import Acks
 from gossipq_dialects.names import name_of, topic_of
@@ -204,7 +204,7 @@ class Broker:
         stats = await self._desk.mq.admin.stats([topic])
         partitions = [row for row in stats.partitions if row.topic == topic]
         groups = [row for row in stats.groups if row.topic == topic]
-        last = [wire.number_of(partition_of(row.partition), row.next - 1) for row in partitions if row.next]
+        last = [wire.number_of(row.partition, row.next - 1) for row in partitions if row.next]
         return {
             "size": self._size(topic, partitions, groups),
             "max_id": max(last, default=0),
@@ -230,7 +230,9 @@ class Broker:
             for name, topic in names[:LISTED_MAX]
         ] + [{"size": 0, "wait_status": 0, "name": name} for name, _ in names[LISTED_MAX:]]
 
-    def _size(self, topic: str, partitions: list[PartitionStats], groups: list[GroupStats]) -> int:
+    def _size(
+        self, topic: str, partitions: Sequence[PartitionCounters], groups: Sequence[GroupCounters]
+    ) -> int:
         """Count the unfinished messages, including scheduled ones."""
         rows = [row for row in groups if row.topic == topic and row.group == self._group]
         mine = [row for row in partitions if row.topic == topic]
@@ -239,10 +241,10 @@ class Broker:
             return scheduled + sum(row.next - row.first for row in mine)
         return scheduled + sum(map(lag_of, rows))
 
-    def _waits_s(self, topic: str, groups: list[GroupStats]) -> int:
+    def _waits_s(self, topic: str, groups: Sequence[GroupCounters]) -> int:
         """Return how long the oldest one has waited, in seconds."""
         rows = [row for row in groups if row.topic == topic and row.group == self._group]
-        return max((row.oldest_ms for row in rows), default=0) // 1_000
+        return max((row.oldest // timedelta(seconds=1) for row in rows), default=0)
 
     def _now_s(self) -> int:
         return self._desk.clock.now().wall_ms // 1_000

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from gossipq import limits
 from gossipq.errors import GossipqError
+from gossipq.times import unix_ms_of
 from gossipq_client import FetchedBatch
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK, failed
@@ -150,7 +151,7 @@ class Broker:
     def _show(self, message: Message, instance: str) -> wire.Shown:
         number, self._next = self._next, self._next + 1
         self._in_hand[number] = InHand(message, instance, self._loop.time() + self._options.timeout)
-        effect_ms = whole(message.headers_shown.get(EFFECT)) or int(message.publish_time * 1_000)
+        effect_ms = whole(message.headers_shown.get(EFFECT)) or unix_ms_of(message.publish_time)
         data = message.value.decode(errors="replace")
         return wire.Shown(number, name_of(message.topic), data, effect_ms)
 

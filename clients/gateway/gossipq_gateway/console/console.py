@@ -366,7 +366,7 @@ async def _growth(watch: Watch, topic: str) -> views.Grown:
     """Return the growth of a topic; empty if the user may not see it."""
 
     def ask(mq: Client) -> views.Grown:
-        hours, minutes = (mq.admin.growth([topic], hours=hours) for hours in (True, False))
+        hours, minutes = (mq.admin.raw.growth([topic], hours=hours) for hours in (True, False))
         by_hour, by_minute = series(hours, limits.HOUR_MS), series(minutes, limits.MINUTE_MS)
         return growth_rows(by_hour), growth_rows(by_minute)
 

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gossipq.texts import many, moment, printable, readable
+from gossipq.times import unix_ms_of
 from gossipq_ops import figures
 
 
@@ -36,6 +37,7 @@ def environment() -> Environment:
         "micros": figures.micros,
         "moment": lambda value: moment(value) if value > 0 else "-",
         "clock": _clock,
+        "unix_ms": unix_ms_of,
         "readable": readable,
         "printable": printable,
         "many": many,

@@ -91,7 +91,7 @@ class Watch:
 
     async def _identify(self) -> None:
         if not self.user:
-            said = await self.call(lambda mq: mq.admin.whoami())
+            said = await self.call(lambda mq: mq.admin.raw.whoami())
             self.rights = Rights(said.user, said.rules) if said.closed else None
             self.user = said.user or "everybody"
 

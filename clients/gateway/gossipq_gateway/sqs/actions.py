@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gossipq.errors import BadRequest, Forbidden, GossipqError, LeaseLost, UnknownRecord
-from gossipq.types import partition_of
+from gossipq.times import unix_ms_of
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
 from gossipq_gateway.callers import Caller
@@ -189,10 +189,10 @@ class Actions:
     @staticmethod
     async def _counted(asked: Asked, queue: Queue) -> dict[str, str]:
         stats = await asked.caller.mq.admin.stats([queue.name])
-        groups = {partition_of(row.partition): row for row in stats.groups if row.group == GROUP}
+        groups = {row.partition: row for row in stats.groups if row.group == GROUP}
         ready = hidden = 0
         for row in stats.partitions:
-            group = groups.get(partition_of(row.partition))
+            group = groups.get(row.partition)
             if group is None:
                 ready += row.next - row.first
             else:
@@ -679,7 +679,7 @@ def _shown(lease: Lease[Message], said: Receive, queue: Queue) -> dict[str, Any]
 
 
 def _system(msg: Message, queue: Queue) -> dict[str, str]:
-    sent_ms = str(round(msg.publish_time * 1000))
+    sent_ms = str(unix_ms_of(msg.publish_time))
     found = {
         "SenderId": "gossipq",
         "SentTimestamp": sent_ms,

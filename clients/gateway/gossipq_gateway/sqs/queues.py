@@ -13,8 +13,8 @@ import msgspec
 from gossipq import limits
 from gossipq.errors import GossipqError
 from gossipq.permissions import SYSTEM
-from gossipq.values import TopicInfo
 from gossipq_client.aio import Client
+from gossipq_client.answers import TopicDetails
 from gossipq_gateway.dialect import log
 from gossipq_gateway.sqs.faults import SqsFault, bad_attribute, bad_value, no_queue
 
@@ -191,7 +191,7 @@ def check_attributes(name: str, given: Mapping[str, str]) -> None:
             raise SqsFault("InvalidAttributeName", f"Unknown Attribute {attribute}.")
 
 
-def check_scope(queue: Queue, topics: Sequence[TopicInfo]) -> None:
+def check_scope(queue: Queue, topics: Sequence[TopicDetails]) -> None:
     """Raise SqsFault for attributes that contradict each other.
 
     Also for a topic with several partitions if the queue needs one set of ids, because each

@@ -5,23 +5,16 @@ from typing import Any
 
 from gossipq import limits
 from gossipq.errors import JobFailed, NoReply
-from gossipq.types import partition_of
-from gossipq.values import TopicInfo
+from gossipq_client.answers import TopicDetails, plain_of
 from gossipq_client.api.aio import RecordHandle
 from gossipq_client.values import inputs
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import Call
 from gossipq_ops.sums import GroupSum, group_sums
 
-TRACE_SECONDS = 1000
 
-
-def _topic(info: TopicInfo) -> shapes.Topic:
-    return shapes.Topic(
-        name=info.name,
-        partitions=len(info.shards),
-        config={name: getattr(info.config, name) for name in info.config.__struct_fields__},
-    )
+def _topic(found: TopicDetails) -> shapes.Topic:
+    return shapes.Topic(name=found.name, partitions=len(found.shards), config=plain_of(found.config))
 
 
 # --- topics
@@ -45,11 +38,7 @@ async def create_topic(call: Call) -> shapes.Topic:
 
 async def topic(call: Call) -> shapes.Topic:
     """Return a topic and its policy."""
-    name = call.path["topic"]
-    found = [info for info in await call.caller.mq.topics(name) if info.name == name]
-    if not found:
-        await call.caller.mq.topic(name).positions()  # raises the error
-    return _topic(found[0])
+    return _topic(await call.caller.mq.topic(call.path["topic"]).describe())
 
 
 async def set_topic(call: Call) -> shapes.Topic:
@@ -96,7 +85,8 @@ def _group(found: GroupSum) -> shapes.Group:
 
 async def groups(call: Call) -> shapes.Groups:
     """List the groups of a topic with their counters."""
-    found = group_sums(await call.caller.mq.topic(call.path["topic"]).groups())
+    counted = await call.caller.mq.admin.raw.stats([call.path["topic"]])
+    found = group_sums(counted.groups)
     return shapes.Groups(groups=[_group(found[name]) for name in sorted(found)])
 
 
@@ -121,7 +111,7 @@ async def seek_group(call: Call) -> shapes.SoughtList:
     return shapes.SoughtList(
         partitions=[
             shapes.Sought(
-                partition=partition_of(row.partition),
+                partition=row.partition,
                 before=row.before,
                 after=row.after,
                 again=row.again,
@@ -200,7 +190,7 @@ async def trace(call: Call) -> shapes.Steps:
     return shapes.Steps(
         steps=[
             shapes.Step(
-                time=each.time_ms / TRACE_SECONDS,
+                time=each.time.timestamp(),
                 what=each.what,
                 group=each.group,
                 consumer=each.consumer,

@@ -167,7 +167,7 @@ def shown(record: StoredRecord | Record) -> shapes.Delivery:
         partition=record.partition,
         offset=record.offset,
         ref=record.ref,
-        publish_time=record.publish_time,
+        publish_time=record.publish_time.timestamp(),
         route=record.route,
     )
     _content(found, record.value, record.key, record.headers_shown, record.id_bytes)
@@ -183,7 +183,7 @@ def delivery(msg: Record, lease: str = "") -> shapes.Delivery:
 
 def deliveries_of(stretch: Stretch) -> list[shapes.Delivery]:
     """Convert records that were read in bulk."""
-    batch, topic, number = stretch.batch, stretch.topic.name, stretch.partition
+    batch, topic, number = stretch.batch, stretch.topic, stretch.partition
     values, keys, headers, ids = batch.values(), batch.column(KEYS), batch.column(HEADERS), batch.column(IDS)
     route, made = batch.route.decode(errors="replace"), list[shapes.Delivery]()
     for offset in range(stretch.first, stretch.end):
@@ -212,7 +212,7 @@ def dead(letter: DeadLetter, values: bool) -> shapes.Dead:
         reason=letter.reason,
         error=letter.error,
         attempts=letter.attempts,
-        time=letter.time_ms / 1000,
+        time=letter.time.timestamp(),
         count=letter.count,
     )
     if values:

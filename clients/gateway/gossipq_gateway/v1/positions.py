@@ -14,8 +14,7 @@ from gossipq.errors import BadRequest, UnknownTopic
 from gossipq.types import partition_of
 from gossipq.values import TopicInfo
 from gossipq_client.aio import Client
-from gossipq_client.api.aio import Exports
-from gossipq_client.operations import Span
+from gossipq_client.answers import Span
 from gossipq_client.values import inputs
 
 TEXT_BYTES_MAX = 32_000  #: enough for the largest topic, within the gateway's limit of headers
@@ -134,7 +133,7 @@ async def _found(
 
     Raises UnknownTopic, OffsetOutOfRange, BadRequest.
     """
-    pages = await asyncio.gather(*(mq.topics(name) for name in names))
+    pages = await asyncio.gather(*(mq.admin.raw.topics(name) for name in names))
     infos = {info.name: info for page in pages for info in page if not info.config.virtual}
     check_size(sum(len(f"{name}@/") + 4 * len(info.shards) for name, info in infos.items()))
     for name in names:
@@ -143,7 +142,7 @@ async def _found(
     found: list[tuple[TopicInfo, dict[int, Span]]] = []
     for name, info in sorted(infos.items()):
         try:
-            spans = await Exports(mq).spans([info], start)
+            spans = await mq.admin.raw.spans([info], start)
         except UnknownTopic:  # removed a moment ago
             if name in names:
                 raise

@@ -15,14 +15,10 @@ from gossipq_client.operations.schedules import (
     schedule_of,
 )
 from gossipq_client.operations.search import Progress, Search
-from gossipq_client.operations.standings import Delivery, GroupRules, GroupStand, Rule, Span, group_rules
 from gossipq_client.operations.stored import DeadLetter, StoredRecord
 
 __all__ = [
     "DeadLetter",
-    "Delivery",
-    "GroupRules",
-    "GroupStand",
     "Job",
     "Jobs",
     "Operating",
@@ -31,17 +27,14 @@ __all__ = [
     "Progress",
     "Ranges",
     "Result",
-    "Rule",
     "ScheduleOptions",
     "ScheduleState",
     "Search",
-    "Span",
     "StoredRecord",
     "Talk",
     "Tick",
     "ends_s",
     "go_on",
-    "group_rules",
     "record_of",
     "reported_ms",
     "schedule_of",

@@ -1,12 +1,13 @@
 """Records as jobs, and their results, as talks."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from gossipq.errors import JobFailed, NoReply
 from gossipq.messages import AskJob
 from gossipq.messages import Job as Answer
+from gossipq.times import known_time, unix_ms_of
 from gossipq.values import JobInfo
 from gossipq_client.operations.questions import Asking, Talk
 from gossipq_client.session import Receipt
@@ -65,10 +66,6 @@ class Job:
         return f"gossipq dlq ls {self.ref.partition('/')[0]}" if self.state == "failed" else ""
 
 
-def _time(time_ms: int) -> datetime | None:
-    return datetime.fromtimestamp(time_ms / 1_000, UTC) if time_ms else None
-
-
 def job_of(topic: str, info: JobInfo) -> Job:
     """Return an answer as users see it."""
     error, _, traceback = info.because.partition("\n") if info.state == "failed" else ("", "", "")
@@ -78,7 +75,7 @@ def job_of(topic: str, info: JobInfo) -> Job:
         state=info.state,
         because=error or info.because,
         consumer=info.consumer,
-        time=_time(info.time_ms),
+        time=known_time(info.time_ms),
         attempt=info.attempt,
         failures=info.failures,
         error=error,
@@ -86,7 +83,7 @@ def job_of(topic: str, info: JobInfo) -> Job:
         kept=info.kept_ms / 1_000,
         progress=None if info.done < 0 else info.done,
         text=info.text,
-        reported=_time(info.progress_ms),
+        reported=known_time(info.progress_ms),
         kind=info.kind,
         value=info.value,
     )
@@ -116,7 +113,7 @@ def wait_ms_of(left_s: float, timeout_s: float) -> int:
 
 def reported_ms(job: Job) -> int:
     """Return when the progress was reported that an answer has; 0: none was."""
-    return 0 if job.reported is None else round(job.reported.timestamp() * 1_000)
+    return unix_ms_of(job.reported)
 
 
 def ends_s(timeout: inputs.Duration | None) -> float:

@@ -37,9 +37,9 @@ from gossipq.values import (
     TopicInfo,
     TopicOptions,
 )
+from gossipq_client import answers
 from gossipq_client.operations import progress
 from gossipq_client.operations.questions import Asking, Position, Talk, by_shard, require
-from gossipq_client.operations.standings import Delivery, Span
 from gossipq_client.session import Answer
 from gossipq_client.values import inputs
 
@@ -99,7 +99,7 @@ class Operating(Asking):
         yield from self.ask(DropTopic(name), META_SHARD, Topics)
         self._session.publishing.drop(name)
 
-    def positions(self, topic: str, start: Position) -> Talk[dict[int, Span]]:
+    def positions(self, topic: str, start: Position) -> "Talk[dict[int, answers.Span]]":
         return (yield from progress.positions(self, topic, start))
 
     def purge_topic(self, name: str, partition: int | None, dry_run: bool) -> Talk[int]:
@@ -152,7 +152,9 @@ class Operating(Asking):
     def ack_below(self, topic: str, group: str, ends: Mapping[int, Offset]) -> Talk[None]:
         return (yield from progress.ack_below(self, self._session, topic, group, ends))
 
-    def ack_delivered(self, topic: str, group: str, deliveries: Collection[Delivery]) -> Talk[set[Delivery]]:
+    def ack_delivered(
+        self, topic: str, group: str, deliveries: "Collection[answers.Delivery]"
+    ) -> "Talk[set[answers.Delivery]]":
         return (yield from progress.ack_delivered(self, topic, group, deliveries))
 
     def _in_all(

@@ -7,13 +7,13 @@ from gossipq.errors import BadRequest
 from gossipq.messages import Ack, AckDelivered, Acked, Subscribe, Subscribed, Unsubscribe
 from gossipq.types import Offset, PartitionKey, ShardId, partition_key, partition_of
 from gossipq.values import Start, TopicInfo
+from gossipq_client import answers
 from gossipq_client.operations.questions import PROBE_NUMBERS, Asking, Talk
-from gossipq_client.operations.standings import Delivery, Span
 from gossipq_client.session import Session
 from gossipq_client.values import inputs
 
 
-def positions(asking: Asking, topic: str, start: tuple[str, int]) -> Talk[dict[int, Span]]:
+def positions(asking: Asking, topic: str, start: tuple[str, int]) -> "Talk[dict[int, answers.Span]]":
     """For each partition, where a reader would start, and one past its last record. Raises
     NotFound.
     """
@@ -48,14 +48,14 @@ def ack_below(
 
 
 def ack_delivered(
-    asking: Asking, topic: str, group: str, deliveries: Collection[Delivery]
-) -> Talk[set[Delivery]]:
+    asking: Asking, topic: str, group: str, deliveries: "Collection[answers.Delivery]"
+) -> "Talk[set[answers.Delivery]]":
     """Ack deliveries for a group, whichever clients got them. Returns those that are no longer
     valid. Their record was delivered again, is a dead letter, was never delivered, or belongs to an
     earlier topic of this name. Raises NotFound, BadRequest.
     """
     info = yield from asking.topic(topic)
-    places: dict[int, list[Delivery]] = {}
+    places: dict[int, list[answers.Delivery]] = {}
     late = set(deliveries)
     for each in late:
         if each.topic_id == info.id and 0 <= each.partition < len(info.shards):

@@ -83,8 +83,9 @@ from gossipq.values import (
 )
 from gossipq.wire import batch as wire
 from gossipq.wire import proofs
+from gossipq_client import answers
+from gossipq_client.answers import value_of
 from gossipq_client.operations.search import Search
-from gossipq_client.operations.standings import GroupStand, Span, group_stands
 from gossipq_client.operations.stored import DeadLetter, Opened, StoredRecord, dead_letters, stored_record
 from gossipq_client.session import Answer, Call, Calls, Flight, Reading, Receipt, Session, receipt_of
 from gossipq_client.values import Address, inputs, refs, terms_of
@@ -271,15 +272,22 @@ class Asking:
 
     # --- explain
 
-    def why(self, asked: Address, group: str) -> Talk[Explained]:
+    def why(self, asked: Address, group: str) -> "Talk[answers.Explanation]":
         found = yield from self.of_record(asked, lambda ref: Why(ref, group), Explained)
-        return found.call.answer(Explained)
+        told = found.call.answer(Explained)
+        return value_of(
+            answers.Explanation,
+            told,
+            partition=partition_of(told.ref.partition),
+            ref=found.ref(told.ref, asked),
+            offset=told.ref.offset,
+        )
 
-    def why_group(self, topic: str, group: str) -> Talk[list[GroupStand]]:
+    def why_group(self, topic: str, group: str) -> "Talk[list[answers.GroupStand]]":
         info, rows = (yield from self.topic(topic)), list[tuple[PartitionKey, str, str, str, int]]()
         for shard, partitions in by_shard(info).items():
             rows += (yield from self.ask(WhyGroup(group, partitions), shard, GroupExplained)).rows
-        return group_stands(rows)
+        return answers.group_stands(rows)
 
     def trace(self, asked: Address, group: str) -> Talk[list[TraceEvent]]:
         found = yield from self.of_record(asked, lambda ref: Trace(ref, group), Traced)
@@ -466,7 +474,7 @@ class Asking:
 
     def _positions(
         self, shards: dict[int, list[PartitionKey]], start: Position
-    ) -> Talk[dict[PartitionKey, Span]]:
+    ) -> "Talk[dict[PartitionKey, answers.Span]]":
         """For each partition, where a reader would start, and one past the last offset. All
         shards are asked at once.
         """
@@ -479,7 +487,7 @@ class Asking:
         subscribed = [call for call in asked if call.error is None]
         yield from [self._calls.ask(Unsubscribe(number), call.shard) for call in subscribed]
         return {
-            partition: Span(first, end)
+            partition: answers.Span(first, end)
             for call in asked
             for partition, first, end in call.answer(Subscribed).ends
         }
@@ -488,7 +496,7 @@ class Asking:
 
     def spans(
         self, infos: Sequence[TopicInfo], start: Position = ("first", 0)
-    ) -> Talk[dict[PartitionKey, Span]]:
+    ) -> "Talk[dict[PartitionKey, answers.Span]]":
         """For each partition of the topics, where a reader would start, and one past the
         last offset. Only leaders that are certainly still leaders answer. Raises
         NotFound.

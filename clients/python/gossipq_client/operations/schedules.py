@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from gossipq import limits
 from gossipq.errors import GossipqError, UnknownRecord
 from gossipq.messages import Done, DropSchedule, ListSchedules, RunSchedule, Schedules, SetSchedule
+from gossipq.times import known_time, time_of
 from gossipq.types import partition_key
 from gossipq.values import Schedule, ScheduleInfo, TopicInfo
 from gossipq.wire import batch as wire
@@ -132,8 +133,8 @@ def state_of(topic: str, partition: int, info: ScheduleInfo) -> ScheduleState:
         asked.cron,
         asked.zone or "UTC",
         asked.every_ms / 1_000,
-        _time(asked.start_ms),
-        _time(asked.end_ms),
+        known_time(asked.start_ms),
+        known_time(asked.end_ms),
         asked.count_max,
         asked.jitter_ms / 1_000,
         asked.missed,
@@ -141,17 +142,9 @@ def state_of(topic: str, partition: int, info: ScheduleInfo) -> ScheduleState:
         asked.overlap,
         asked.paused,
         info.ticks,
-        [Tick(_at(tick.time_ms), None if tick.offset < 0 else tick.offset) for tick in info.last],
-        [_at(time_ms) for time_ms in info.next_ms],
+        [Tick(time_of(tick.time_ms), None if tick.offset < 0 else tick.offset) for tick in info.last],
+        [time_of(time_ms) for time_ms in info.next_ms],
     )
-
-
-def _at(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / 1_000, UTC)
-
-
-def _time(time_ms: int) -> datetime | None:
-    return _at(time_ms) if time_ms else None
 
 
 def record_of(raw: bytes, options: Options) -> bytes:

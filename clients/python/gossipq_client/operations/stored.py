@@ -1,7 +1,9 @@
 """Single records for operators: the answers SHOWN and DEAD_LETTERS, opened."""
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
+from gossipq.times import time_of
 from gossipq.types import HEADERS, IDS, KEYS, Offset, partition_of
 from gossipq.values import DeadLetter as LetterRow
 from gossipq.values import Ref
@@ -26,7 +28,7 @@ class LookedAt:
 @dataclass(frozen=True, slots=True)
 class StoredRecord(LookedAt):
     """One stored record. `offset` is -1 before the record gets one; `ref` names it
-    always. Times are unix seconds.
+    always.
     """
 
     topic: str
@@ -38,8 +40,8 @@ class StoredRecord(LookedAt):
     headers: dict[str, str | bytes]
     route: str
     id: str | None  #: the id that its producer gave
-    publish_time: float  #: when its producer sealed the batch
-    stored_time: float
+    publish_time: datetime  #: when its producer sealed the batch
+    stored_time: datetime
     header_bytes: bytes = b""  #: the headers as they are stored
     id_bytes: bytes | None = None  #: the id as it is stored
     own_options: dict[str, float | int | str] = field(default_factory=dict)  #: as in a delivered record
@@ -50,7 +52,7 @@ class DeadLetter(LookedAt):
     """A record that a group will not get again, and the reason.
 
     Without values, neighbours with the same fate come as one, with their
-    `count`. `time_ms` is unix time.
+    `count`.
     """
 
     topic: str
@@ -62,14 +64,14 @@ class DeadLetter(LookedAt):
     error: str  #: error text of the last consumer
     attempts: int
     failures: int
-    time_ms: int
+    time: datetime  #: when it became a dead letter
     count: int = 1
     value: bytes = b""
     key: bytes | None = None
     headers: dict[str, str | bytes] = field(default_factory=dict)
     route: str = ""
     id: str | None = None  #: the id that its producer gave
-    publish_time: float = 0.0
+    publish_time: datetime | None = None  #: when its producer sealed the batch; None without values
     header_bytes: bytes = b""  #: the headers as they are stored
     id_bytes: bytes | None = None  #: as in a delivered record
     own_options: dict[str, float | int | str] = field(default_factory=dict)  #: as those of a delivered record
@@ -82,7 +84,7 @@ class Opened:
         """Opens the batch. Raises BadBatch."""
         self.batch = batch = Batch(raw)
         self.values = batch.values()
-        self.route, self.publish_time = batch.route.decode(errors="replace"), batch.info.publish_ms / 1000
+        self.route, self.publish_time = batch.route.decode(errors="replace"), time_of(batch.info.publish_ms)
         self._keys, self._headers, self._ids = batch.column(KEYS), batch.column(HEADERS), batch.column(IDS)
 
     def key(self, at: int) -> bytes | None:
@@ -116,7 +118,7 @@ def stored_record(topic: str, ref: Ref, time_ms: int, opened: Opened) -> StoredR
         route=opened.route,
         id=opened.id(0),
         publish_time=opened.publish_time,
-        stored_time=time_ms / 1000,
+        stored_time=time_of(time_ms),
         header_bytes=opened.header_bytes(0),
         id_bytes=opened.id_bytes(0),
         own_options=opened.own_options(0),
@@ -144,7 +146,7 @@ def _letter(
         error=row.error,
         attempts=row.attempts,
         failures=row.failures,
-        time_ms=row.time_ms,
+        time=time_of(row.time_ms),
         count=count,
     )
     if opened is None:

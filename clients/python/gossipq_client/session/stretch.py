@@ -21,7 +21,8 @@ class Stretch(NamedTuple):
     between two stretches have no readable record.
     """
 
-    topic: TopicInfo
+    topic: str
+    topic_id: int
     partition: int
     first: Offset
     end: Offset
@@ -34,7 +35,7 @@ class Stretch(NamedTuple):
     def within(self, first: Offset, end: Offset) -> "Stretch":
         """The part of its records in [first, end)."""
         between = max(self.first, first), min(self.end, end)
-        return Stretch(self.topic, self.partition, *between, self.base, self.batch)
+        return Stretch(self.topic, self.topic_id, self.partition, *between, self.base, self.batch)
 
     def values(self) -> list[bytes]:
         """Of the records, in order."""
@@ -85,7 +86,7 @@ class Reading:
                 self._left.pop(held.partition, None)
             if piece.first < end:
                 number, last = partition_of(held.partition), min(piece.end, end)
-                yield Stretch(self.info, number, piece.first, last, held.base, held.batch)
+                yield Stretch(self.info.name, self.info.id, number, piece.first, last, held.base, held.batch)
 
     def close(self) -> None:
         self._consuming.close(self.subscription)

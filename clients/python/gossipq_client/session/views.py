@@ -2,12 +2,14 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from msgspec import UNSET, Struct
 
 from gossipq.errors import LeaseLost
+from gossipq.times import time_of
 from gossipq.types import partition_of, topic_id_of
 from gossipq_client.session.held import Held, Piece
 from gossipq_client.values import Undecodable, inputs, own_options, payloads
@@ -148,9 +150,9 @@ class Record(_Decoded, Generic[Data], eq=False):
         return self.failures + 1 >= self._held.attempts_max(self.offset)
 
     @property
-    def publish_time(self) -> float:
-        """When the producer sealed its batch, in seconds since 1970."""
-        return self._held.batch.info.publish_ms / 1000
+    def publish_time(self) -> datetime:
+        """When the producer sealed its batch, by the clock of the producer."""
+        return time_of(self._held.batch.info.publish_ms)
 
     @property
     def late(self) -> bool:

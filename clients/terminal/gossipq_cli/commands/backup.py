@@ -83,10 +83,8 @@ def _source(choices: Choices, data: str | None) -> Iterator["BackupSource"]:
                 Output(choices).say(f"this copy stood by: it may lack the newest records of shards {shards}")
             yield node
     else:
-        from gossipq_client.api.sync import Exports
-
         with ask.connect(choices, PATIENCE_S) as mq:
-            yield Exports(mq)
+            yield mq.admin.raw
 
 
 def _seconds(point: Any) -> float:

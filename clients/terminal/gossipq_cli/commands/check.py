@@ -115,7 +115,7 @@ def _worst(alarms: list[Alarm]) -> Verdict | None:
 
 def _state(choices: Choices) -> tuple[StatusReply, list[Alarm]]:
     with ask.connect(choices) as mq:
-        return mq.admin.status(), mq.admin.alarms()
+        return mq.admin.raw.status(), mq.admin.raw.alarms()
 
 
 @command.command("ready")
@@ -130,7 +130,7 @@ def ready(choices: Choices) -> int:
 
     def judge() -> Verdict:
         with ask.connect(choices) as mq:
-            status = mq.admin.status()
+            status = mq.admin.raw.status()
         health = of_node(status)
         figures = (("led", status.led, "", ""), ("shards", status.shards, "", ""))
         if not health.serves:
@@ -192,8 +192,8 @@ def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None
     def judge() -> Verdict:
         with ask.connect(choices) as mq:
             try:
-                rows = ask.groups_of(mq, topic) if topic else mq.admin.stats().groups
-                alarms = mq.admin.alarms()
+                rows = ask.groups_of(mq, topic) if topic else mq.admin.raw.stats().groups
+                alarms = mq.admin.raw.alarms()
             except UnknownTopic:
                 return Verdict(UNKNOWN, f"no topic {topic}")
         behind: dict[tuple[str, str], int] = {}

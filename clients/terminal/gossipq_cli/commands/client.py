@@ -58,7 +58,7 @@ def list_clients(choices: Choices) -> None:
     gossipq client ls -o json
     """
     with ask.connect(choices) as mq:
-        rows = sessions(mq.admin.clients())
+        rows = sessions(mq.admin.raw.clients())
     columns = [
         Column("session", lambda text: text[: 2 * SHOWN_BYTES]),
         Column("client"),
@@ -96,7 +96,7 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
     if not session.strip():  # for example from an unset variable, which would match every session
         raise click.UsageError("SESSION is empty; `gossipq client ls` shows who is there")
     with ask.connect(choices) as mq:
-        rows = [row for row in sessions(mq.admin.clients()) if row["session"].startswith(session.lower())]
+        rows = [row for row in sessions(mq.admin.raw.clients()) if row["session"].startswith(session.lower())]
         if not rows:
             raise failures.Failure(
                 "unknown_session", f"no session {session}", "`gossipq client ls`", failures.NOT_FOUND
@@ -106,7 +106,7 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
         (row,) = rows
         what = f"{row['client'] or 'a client'} ({row['session'][: 2 * SHOWN_BYTES]})"
         ask.sure(choices, f"ending {what}", f"end {what}? it holds {many(row['in_flight'], 'record')}")
-        mq.admin.kick(bytes.fromhex(row["session"]), round(for_s * 1_000))
+        mq.admin.kick(bytes.fromhex(row["session"]), for_s)
     told = {"session": row["session"], "client": row["client"], "for_ms": round(for_s * 1_000)}
     held = many(row["in_flight"], "record")
     text = f"{what} may not reconnect for {typed(round(for_s * 1_000))}; {held} redelivered"

@@ -57,7 +57,7 @@ def means(connect: Connect) -> Means:
 
     def status_at(address: str) -> StatusReply:
         with connect(address) as mq:
-            return mq.admin.status()
+            return mq.admin.raw.status()
 
     return Means(lambda asked: view_of(asked, status_at), secret_of, plans_of)
 
@@ -136,7 +136,7 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_
     view, out = ask.look(choices), Output(choices)
     found = _node(view, node)
     with ask.connect(choices) as mq:
-        mq.admin.set_member(node, "in" if undo else "leaving", secret_of(secret_file))
+        mq.admin.raw.set_member(node, "in" if undo else "leaving", secret_of(secret_file))
     if wait_s is not None and not undo:
         _await_empty(choices, found.member.copy, node, wait_s)
     done = "has no copies left" if wait_s is not None else "is being drained"
@@ -250,7 +250,7 @@ def _taken_off(choices: Choices, node: str, secret: bytes, silent: bool) -> list
     while True:
         try:
             with ask.connect(choices) as mq:
-                return mq.admin.set_member(node, "gone", secret).members
+                return mq.admin.raw.set_member(node, "gone", secret).members
         except (WrongState, Busy):
             if not silent or time.monotonic() >= deadline:
                 raise
@@ -331,7 +331,7 @@ def _events(choices: Choices, follow: bool, out: Output) -> Iterator[tuple[Gossi
     seen: set[GossipEvent] = set()
     with ask.connect(choices) as mq:
         while True:
-            status = mq.admin.status()
+            status = mq.admin.raw.status()
             if not seen and status.gossip == "off":
                 out.say(f"{status.node} runs with --mode standalone: it has no gossip")
             met_until_ms = time.time_ns() // 1_000_000 - status.uptime_ms + MET_MS
@@ -426,7 +426,7 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
 
     out = Output(choices)
     with ask.connect(choices) as mq:
-        known = mq.admin.access()
+        known = mq.admin.raw.access()
         change, token = AccessChange(closed=True, version=known.version), b""
         saving: AbstractContextManager[None] = nullcontext()
         if not Users(known).lets_in():
@@ -439,7 +439,7 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
             path = path or str(own)
             made = User(ADMIN.name, [ADMIN.name], [kept])
             change = msgspec.structs.replace(change, users=[made], roles=[ADMIN])
-            saving = access.saving(path, token, mq.admin.status().door)
+            saving = access.saving(path, token, mq.admin.raw.status().door)
         with saving:
             access.change_by(mq, change, secret_file)
     text = "the cluster is closed: clients without a token are refused"
@@ -481,7 +481,7 @@ def door(choices: Choices, path: str) -> None:
     from gossipq_client.values import file_text
 
     with ask.connect(choices) as mq:
-        status = mq.admin.status()
+        status = mq.admin.raw.status()
     if not status.door:
         raise failures.Failure(
             "not_encrypted",
@@ -523,7 +523,7 @@ def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
     A machine with the invitation can join the cluster, and gets its secret: protect it like a password.
     """
     with ask.connect(choices) as mq:
-        status = mq.admin.status()
+        status = mq.admin.raw.status()
         mine = next((row.endpoint for row in status.members if row.copy == status.copy), "")
         if not status.door or not mine:
             raise failures.Failure(
@@ -535,7 +535,7 @@ def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
         token = access.made_token(None)[0]
         row = Invite(digest(token), int((time.time() + expires_s) * 1000))
         now_ms = time.time_ns() // 1_000_000
-        old = [each.digest for each in mq.admin.access().invites if each.expires_ms < now_ms]
+        old = [each.digest for each in mq.admin.raw.access().invites if each.expires_ms < now_ms]
         access.change_by(mq, AccessChange(invites=[row], invites_gone=old), secret_file)
     invited = Invitation(mine.removeprefix("tcp://"), status.door, token)
     out = Output(choices)
@@ -563,7 +563,7 @@ def show_options(choices: Choices) -> None:
     from gossipq.config import in_force
 
     with ask.connect(choices) as mq:
-        options = mq.admin.members().options
+        options = mq.admin.raw.members().options
     rows = [{"key": key, "value": _toml(text), "changes": in_force(key)} for key, text in options.items()]
     Output(choices).rows([Column("key"), Column("value"), Column("changes")], rows)
 
@@ -581,12 +581,12 @@ def diff(choices: Choices) -> int:
 
     out = Output(choices)
     with ask.connect(choices) as mq:
-        told, asked = mq.admin.members(), mq.admin.status()
+        told, asked = mq.admin.raw.members(), mq.admin.raw.status()
     rows, silent = [], []
     for member in told.members:
         try:
             with ask.connect(ask.elsewhere(choices, member.endpoint, asked)) as mq:
-                running = {row.key: row.value for row in mq.admin.running_config()}
+                running = {row.key: row.value for row in mq.admin.raw.running_config()}
         except GossipqError:
             silent.append(member.name)
             continue
@@ -626,10 +626,10 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secre
     asked = dict(_change(text) for text in changes)
     out = Output(choices)
     with ask.connect(choices) as mq:
-        before = mq.admin.members().options
+        before = mq.admin.raw.members().options
         after = before | asked
         if not dry_run:
-            after = mq.admin.set_cluster_options(asked, secret_of(secret_file)).options
+            after = mq.admin.raw.set_cluster_options(asked, secret_of(secret_file)).options
     columns = [Column(name) for name in ("key", "before", "after", "in_force")]
     rows = [
         {

@@ -59,7 +59,7 @@ def _here(config: str | None) -> tuple[list[dict[str, Any]], Callable[[Any], str
 
 def _running(choices: Choices) -> list[dict[str, Any]]:
     with ask.connect(choices) as mq:
-        return [as_object(row) for row in mq.admin.running_config()]
+        return [as_object(row) for row in mq.admin.raw.running_config()]
 
 
 @command.command("check")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.texts import brief, dashed, many, moment, printable
-from gossipq.values import TraceEvent
+from gossipq.times import unix_ms_of
 from gossipq_cli import ask, failures, records, refs
 from gossipq_cli.commands.group import found, group_option, totals
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter
 
 if TYPE_CHECKING:
+    from gossipq_client.answers import Step
     from gossipq_client.operations import DeadLetter
 
 LISTED_MAX = 100  #: default number of dead letters shown by `ls`
@@ -34,7 +35,11 @@ def _row(letter: "DeadLetter") -> dict[str, Any]:
         "partition": letter.partition,
     }
     row |= {"offset": letter.offset, "group": letter.group, "reason": letter.reason, "error": letter.error}
-    return row | {"attempts": letter.attempts, "failures": letter.failures, "time_ms": letter.time_ms}
+    return row | {
+        "attempts": letter.attempts,
+        "failures": letter.failures,
+        "time_ms": unix_ms_of(letter.time),
+    }
 
 
 @command.command("ls")
@@ -122,7 +127,7 @@ def _count_errors(choices: Choices, out: Output, topic: str, group: str | None) 
 
 def _count(choices: Choices, out: Output, group: str | None) -> None:
     with ask.connect(choices) as mq:
-        groups = mq.admin.stats().groups
+        groups = mq.admin.raw.stats().groups
     rows = [row for row in totals(groups) if row["dead"] and group in (None, row["group"])]
     fields = ("topic", "group", "dead")
     out.rows(
@@ -165,17 +170,17 @@ def show(choices: Choices, ref: str, group: str | None) -> None:
         out.one({}, "\n\n".join([*told, records.as_text(here[0])]), ref)
 
 
-def _paragraph(letter: "DeadLetter", steps: list[TraceEvent]) -> str:
+def _paragraph(letter: "DeadLetter", steps: "list[Step]") -> str:
     """Return why a group does not get the record any more."""
     counts = f"{many(letter.attempts, 'attempt')}, {many(letter.failures, 'failure')}"
-    lines = [f"{letter.group}: dead since {moment(letter.time_ms)}: {letter.reason}, {counts}"]
+    lines = [f"{letter.group}: dead since {moment(unix_ms_of(letter.time))}: {letter.reason}, {counts}"]
     if letter.error:
         lines.append(f"  last error: {letter.error}")
     for step in steps:
         who = f" by {step.consumer}" if step.consumer else ""
         attempt = f", attempt {step.attempt}" if step.attempt else ""
         lines.append(
-            f"  {moment(step.time_ms)}  "
+            f"  {moment(unix_ms_of(step.time))}  "
             f"{step.what.replace('_', ' ')}{who}{attempt}{': ' if step.reason else ''}{step.reason}"
         )
     lines.append(

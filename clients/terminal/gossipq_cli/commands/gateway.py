@@ -127,7 +127,7 @@ def console(choices: Choices) -> "Console":
 
         def status() -> StatusReply:
             with client(choices.servers, shown) as mq:
-                return mq.admin.status()
+                return mq.admin.raw.status()
 
         there = ask.elsewhere(choices, endpoint, home.told(status))
         path = there.credentials

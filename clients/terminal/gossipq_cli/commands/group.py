@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
 
 from gossipq.errors import BadRequest
 from gossipq.texts import many, number, typed
@@ -95,7 +94,7 @@ def list_groups(choices: Choices, topic: str | None) -> None:
     gossipq group ls 'orders.*' -o json
     """
     with ask.connect(choices) as mq:
-        groups = ask.groups_of(mq, topic) if topic else mq.admin.stats().groups
+        groups = ask.groups_of(mq, topic) if topic else mq.admin.raw.stats().groups
     out = Output(choices)
     rows = totals(groups)
     columns = [Column("group"), Column("topic"), *map(counter, ("partitions", "consumers", "lag", "dead"))]
@@ -173,9 +172,9 @@ def rate(choices: Choices, topic: str, group: str | None, over_s: float) -> None
         if not found(mq, topic, group):
             _say_none(Output(choices), topic)
             return
-        before, began_s = consumers(mq.admin.clients(), topic, group), time.monotonic()
+        before, began_s = consumers(mq.admin.raw.clients(), topic, group), time.monotonic()
         time.sleep(over_s)
-        after, took_s = consumers(mq.admin.clients(), topic, group), time.monotonic() - began_s
+        after, took_s = consumers(mq.admin.raw.clients(), topic, group), time.monotonic() - began_s
     rows, out = rates(before, after, took_s), Output(choices)
     out.rows(RATE_COLUMNS, rows)
     if not rows:
@@ -260,7 +259,7 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     if out.for_machines:
         policy = {name: {"value": value, "origin": origin} for name, value, origin in rules.policy}
         partitions = list(map(_by_partition, parts))
-        flows = list(map(structs.asdict, rules.flows))
+        flows = list(map(as_object, rules.flows))
         names = {"consumer_names": rules.consumers, "partitions": partitions, "flows": flows}
         out.one(row | {"policy": policy} | names)
         return
@@ -284,7 +283,7 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
         out.rows(list(map(counter, ("partition", "cursor", *COUNTERS))), map(_by_partition, parts))
     if out.form == "table" and rules.flows:
         out.write("")
-        out.rows(FLOW_COLUMNS, map(structs.asdict, rules.flows))
+        out.rows(FLOW_COLUMNS, map(as_object, rules.flows))
 
 
 @command.command("pause")
@@ -445,7 +444,7 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
             rows = mq.group(topic, group).seek(place)
     out = Output(choices)
     columns = [counter("partition"), *map(counter, ("before", "after", "again", "skipped"))]
-    out.rows(columns, [as_object(row) | {"partition": partition_of(row.partition)} for row in rows])
+    out.rows(columns, list(map(as_object, rows)))
     out.say(f"{group} on {topic} {'would go' if dry_run else 'goes'} on from {to}: {what}")
 
 

@@ -54,7 +54,7 @@ def _standing(mq: "Client", topics: tuple[str, ...], group: str | None) -> "list
     if group is None:
         return []
     named = [topic for topic in topics if "*" not in topic]
-    return [row for topic in named for row in mq.topic(topic).groups() if row.group == group]
+    return [row for topic in named for row in mq.admin.raw.stats([topic]).groups if row.group == group]
 
 
 def _lines(mq: "Client", topics: tuple[str, ...], create: bool, rows: "list[GroupStats]") -> list[str]:

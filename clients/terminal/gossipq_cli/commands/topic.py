@@ -127,7 +127,7 @@ def list_topics(choices: Choices, pattern: str) -> None:
     gossipq topic ls 'orders.*' -o names
     """
     with ask.connect(choices) as mq:
-        topics, stats = mq.topics(pattern), mq.admin.stats()
+        topics, stats = mq.admin.raw.topics(pattern), mq.admin.raw.stats()
     columns = [Column("topic"), counter("partitions"), counter("records"), Column("bytes", size, right=True)]
     columns += [counter("published"), Column("retention_ms", typed, right=True, title="retention")]
     parts: dict[str, list[PartitionStats]] = {}
@@ -202,10 +202,10 @@ def show(choices: Choices, name: str) -> None:
     import msgspec
 
     with ask.connect(choices) as mq:
-        topic = next((topic for topic in mq.topics(name) if topic.name == name), None)
+        topic = next((topic for topic in mq.admin.raw.topics(name) if topic.name == name), None)
         if topic is None:
             raise ask.no_topic(mq, name)
-        stats, leaders = mq.admin.stats([name]), _leaders(mq)
+        stats, leaders = mq.admin.raw.stats([name]), _leaders(mq)
     parts = _parts(stats.partitions, leaders)
     # an array on the wire, an object for people
     config = {field: getattr(topic.config, field) for field in msgspec.structs.asdict(topic.config)}
@@ -256,7 +256,7 @@ def _parts(rows: list[PartitionStats], leaders: dict[int, str]) -> list[dict[str
 def _leaders(mq: "Client") -> dict[int, str]:
     """Return shard -> name of its leader. Empty for users who may not see the cluster."""
     try:
-        status = mq.admin.status()
+        status = mq.admin.raw.status()
     except errors.Forbidden:
         return {}
     if not status.leads:  # a node with the only copy of each shard

@@ -18,7 +18,7 @@ def command(choices: Choices) -> None:
     gossipq user whoami --credentials ~/ada.token
     """
     with ask.connect(choices) as mq:
-        said = mq.admin.whoami()
+        said = mq.admin.raw.whoami()
     rules = [f"{rule.topics}: {', '.join(rule.permissions)}" for rule in said.rules]
     out = Output(choices)
     row = {

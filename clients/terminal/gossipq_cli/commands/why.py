@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.errors import Refused, UnknownTopic
-from gossipq.messages import Explained
 from gossipq.texts import dashed, many, moment, printable
-from gossipq.values import Standing
+from gossipq.times import unix_ms_of
 from gossipq_cli import ask, refs
 from gossipq_cli.commands.group import asking, unknown
 from gossipq_cli.kinds import Duration
@@ -18,7 +17,7 @@ from gossipq_ops import outlook
 
 if TYPE_CHECKING:
     from gossipq_client import Client
-    from gossipq_client.operations import GroupStand
+    from gossipq_client.answers import Explanation, GroupStand, Standing
 
 COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.fromkeys(
     ("in_flight", "ready"), "cyan"
@@ -70,7 +69,7 @@ def command(
             except UnknownTopic:
                 raise ask.no_topic(mq, ref) from None
             if not stands:
-                raise unknown(ref, group, mq.topic(ref).groups())
+                raise unknown(ref, group, mq.admin.raw.stats([ref]).groups)
             foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
         _tell_group(out, ref, group, stands, foreseen)
         return
@@ -80,7 +79,7 @@ def command(
         with asking(mq, topic, group):
             told = mq.record(**where).why(group=group)
         misfit = _misfit(mq, topic, where)
-    _tell(out, refs.text_of(ref, told.ref), told, misfit)
+    _tell(out, told, misfit)
 
 
 def _tell_steps(choices: Choices, out: Output, ref: str, record_id: str | None, group: str) -> None:
@@ -115,20 +114,20 @@ def _misfit(mq: "Client", topic: str, where: dict[str, Any]) -> str:
     return trouble and f"its value does not fit schema version {schema.version} of {topic}: {trouble}"
 
 
-def _tell(out: Output, ref: str, told: Explained, misfit: str) -> None:
+def _tell(out: Output, told: "Explanation", misfit: str) -> None:
     lines = [*told.lines, *([misfit] if misfit else [])]
-    row = {"ref": ref, "standings": [as_object(each) for each in told.standings], "lines": lines}
+    row = {"ref": told.ref, "standings": [as_object(each) for each in told.standings], "lines": lines}
     paragraphs = [_paragraph(out, each) for each in told.standings]
     if lines:
         paragraphs.append("\n".join(map(printable, lines)))
-    out.one(row, "\n\n".join([printable(ref), *paragraphs]), ref)
+    out.one(row, "\n\n".join([printable(told.ref), *paragraphs]), told.ref)
 
 
-def _paragraph(out: Output, standing: Standing) -> str:
+def _paragraph(out: Output, standing: "Standing") -> str:
     """Format the state of one group: with its time, reason and next command."""
     head = _state(out, standing.state)
-    if standing.time_ms:
-        head += f" {'until' if standing.state in LATER else 'at'} {moment(standing.time_ms)}"
+    if standing.time is not None:
+        head += f" {'until' if standing.state in LATER else 'at'} {moment(unix_ms_of(standing.time))}"
     counts = [
         many(number, name)
         for number, name in ((standing.attempts, "attempt"), (standing.failures, "failure"))
@@ -145,9 +144,9 @@ def _foresee(mq: "Client", topic: str, group: str, over_s: float) -> outlook.Out
     """Return the forecast from two looks at a group."""
 
     def look() -> outlook.Look:
-        stats = mq.admin.stats([topic])
+        stats = mq.admin.raw.stats([topic])
         at_ms = round(time.monotonic() * 1_000)
-        return outlook.look(at_ms, topic, group, stats.partitions, stats.groups, mq.admin.clients())
+        return outlook.look(at_ms, topic, group, stats.partitions, stats.groups, mq.admin.raw.clients())
 
     first = look()
     time.sleep(over_s)
@@ -158,7 +157,7 @@ def _tell_group(
     out: Output, topic: str, group: str, told: "list[GroupStand]", foreseen: outlook.Outlook
 ) -> None:
     """Print the state of a group; partitions with equal state together."""
-    rows: list[dict[str, Any]] = [stand._asdict() for stand in told]
+    rows: list[dict[str, Any]] = list(map(as_object, told))
     if out.form == "names":
         out.rows([Column("state")], rows)
         return

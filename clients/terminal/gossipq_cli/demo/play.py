@@ -157,7 +157,7 @@ class Play:
         )
         fallen.start()
 
-    def shards(self) -> list[int]:
+    def shards(self) -> tuple[int, ...]:
         return next(topic.shards for topic in self.mq.topics(TOPIC) if topic.name == TOPIC)
 
     def acked(self) -> int:

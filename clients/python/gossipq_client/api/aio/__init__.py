@@ -5,19 +5,19 @@ from gossipq_client.api.aio.admin import Admin
 from gossipq_client.api.aio.client import Client, connect
 from gossipq_client.api.aio.consumer import Fetcher, Message, Subscription
 from gossipq_client.api.aio.driver import PendingReceipt
-from gossipq_client.api.aio.exports import Exports
 from gossipq_client.api.aio.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
+from gossipq_client.api.aio.raw import RawAnswers
 from gossipq_client.api.aio.records import Records
 
 __all__ = [
     "Admin",
     "Client",
     "DeadLettersHandle",
-    "Exports",
     "Fetcher",
     "GroupHandle",
     "Message",
     "PendingReceipt",
+    "RawAnswers",
     "RecordHandle",
     "Records",
     "Subscription",

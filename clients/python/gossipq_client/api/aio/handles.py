@@ -7,22 +7,14 @@ the client's timeout.
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Unpack
 
-from gossipq.messages import Explained
-from gossipq.values import GroupOptions, GroupStats, SoughtRow, TopicInfo, TraceEvent
+from gossipq.values import GroupOptions
 from gossipq.wire.schemas import Schema
+from gossipq_client import answers
+from gossipq_client.answers import value_of
 from gossipq_client.api.aio.operator import Operator
 from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.handlers import shows
-from gossipq_client.operations import (
-    DeadLetter,
-    Delivery,
-    GroupRules,
-    GroupStand,
-    Ranges,
-    Span,
-    StoredRecord,
-    group_rules,
-)
+from gossipq_client.operations import DeadLetter, Ranges, StoredRecord
 from gossipq_client.session import Receipt
 from gossipq_client.values import (
     Address,
@@ -44,14 +36,17 @@ class TopicHandle:
     def __repr__(self) -> str:
         return f"<topic {self.name}>"
 
-    async def describe(self) -> TopicInfo:
+    async def describe(self) -> "answers.TopicDetails":
         """Return the id, the partitions and the policy of the topic."""
-        return await self._operator.run(self._operator.asking.described(self.name))
+        return value_of(
+            answers.TopicDetails, await self._operator.run(self._operator.asking.described(self.name))
+        )
 
     @shows(topic_options, TopicPolicy)
-    async def configure(self, **policy: Unpack[TopicPolicy]) -> TopicInfo:
+    async def configure(self, **policy: Unpack[TopicPolicy]) -> "answers.TopicDetails":
         """Change the policy of the topic; options that are not given stay. Raises BadRequest."""
-        return await self._operator.run(self._operator.asking.set_topic(self.name, topic_options(**policy)))
+        changed = self._operator.asking.set_topic(self.name, topic_options(**policy))
+        return value_of(answers.TopicDetails, await self._operator.run(changed))
 
     async def delete(self) -> None:
         """Delete the topic with its records and groups."""
@@ -63,16 +58,18 @@ class TopicHandle:
         letters stay, also replayed ones. Returns the number of removed records."""
         return await self._operator.run(self._operator.asking.purge_topic(self.name, partition, dry_run))
 
-    async def bind(self, targets: Sequence[str]) -> TopicInfo:
+    async def bind(self, targets: Sequence[str]) -> "answers.TopicDetails":
         """Make the topic a virtual one: each record that is published to it is copied to these topics. A
         topic that does not exist is created; a virtual one gets the new targets. Raises BadRequest."""
-        return await self._operator.run(self._operator.asking.bind_topic(self.name, targets))
+        bound = await self._operator.run(self._operator.asking.bind_topic(self.name, targets))
+        return value_of(answers.TopicDetails, bound)
 
-    async def groups(self) -> list[GroupStats]:
-        """Return counters of each group of the topic, one row for each partition."""
-        return (await self._operator.run(self._operator.asking.stats([self.name]))).groups
+    async def groups(self) -> "list[answers.GroupCounters]":
+        """Return counters of each group of the topic, one entry for each partition."""
+        rows = (await self._operator.run(self._operator.asking.stats([self.name]))).groups
+        return [value_of(answers.GroupCounters, row) for row in rows]
 
-    async def positions(self, start: inputs.Start = "first") -> dict[int, Span]:
+    async def positions(self, start: inputs.Start = "first") -> "dict[int, answers.Span]":
         """For each partition the offset where a reader would start, and the one behind its last record."""
         where = inputs.start_of(start, self._operator.wall_ms)
         return await self._operator.run(self._operator.asking.positions(self.name, where))
@@ -101,10 +98,10 @@ class GroupHandle:
     def __repr__(self) -> str:
         return f"<group {self.name} of {self.topic}>"
 
-    async def describe(self, flows: int = 0) -> GroupRules:
+    async def describe(self, flows: int = 0) -> "answers.GroupRules":
         """Return the policy of the group, the origin of each value, and its consumers. Raises BadRequest for
         an unknown group. `flows`: as many flows with the most records, and of those that wait longest."""
-        return group_rules(
+        return answers.group_rules(
             await self._operator.run(self._operator.asking.group_policy(self.topic, self.name, flows))
         )
 
@@ -125,26 +122,27 @@ class GroupHandle:
     async def _set(self, options: GroupOptions) -> None:
         await self._operator.run(self._operator.asking.set_group(self.topic, self.name, options))
 
-    async def counters(self) -> list[GroupStats]:
-        """Return the counters of the group, one row for each partition where it exists."""
+    async def counters(self) -> "list[answers.GroupCounters]":
+        """Return the counters of the group, one entry for each partition where it exists."""
         rows = (await self._operator.run(self._operator.asking.stats([self.topic]))).groups
-        return [row for row in rows if row.group == self.name]
+        return [value_of(answers.GroupCounters, row) for row in rows if row.group == self.name]
 
     async def lag(self) -> int:
         """Return how many records the group has not finished: ready, in flight, or to be tried again."""
         return sum(row.ready + row.in_flight + row.retrying + row.parked for row in await self.counters())
 
-    async def why(self) -> list[GroupStand]:
+    async def why(self) -> "list[answers.GroupStand]":
         """Explain for each partition why the group stands still, or that it does not. Empty for a group that
         does not exist."""
         return await self._operator.run(self._operator.asking.why_group(self.topic, self.name))
 
-    async def seek(self, to: inputs.Start, *, dry_run: bool = False) -> list[SoughtRow]:
+    async def seek(self, to: inputs.Start, *, dry_run: bool = False) -> "list[answers.SoughtPosition]":
         """Move the group to another position: "first", "new", an offset, an aware datetime, "-10m". Its
         counters start over.
 
         Raises Refused while it has consumers or dead letters."""
-        return await self._operator.run(self._operator.asking.seek_group(self.topic, self.name, to, dry_run))
+        rows = await self._operator.run(self._operator.asking.seek_group(self.topic, self.name, to, dry_run))
+        return [value_of(answers.SoughtPosition, row) for row in rows]
 
     async def delete(self, *, dead: bool = False) -> int:
         """Delete the group; with `dead` also if it has dead letters, which go with it. Returns the number of
@@ -159,7 +157,7 @@ class GroupHandle:
         to make retention wait for it. A new group begins at the first record."""
         await self._operator.run(self._operator.asking.ack_below(self.topic, self.name, ends))
 
-    async def ack_delivered(self, deliveries: Collection[Delivery]) -> set[Delivery]:
+    async def ack_delivered(self, deliveries: "Collection[answers.Delivery]") -> "set[answers.Delivery]":
         """Ack deliveries for the group, whichever clients they went to: for a program that passes records on
         to others, and hears of them again when it may have been restarted. Returns those that came too late,
         because their record was delivered again since, or is a dead letter. Raises BadRequest."""
@@ -222,14 +220,15 @@ class RecordHandle:
         """Return the record itself, also while it is scheduled or a dead letter."""
         return await self._operator.run(self._operator.asking.show(self._address))
 
-    async def why(self, group: str = "") -> Explained:
+    async def why(self, group: str = "") -> "answers.Explanation":
         """Explain the record for a group, or for each group: its state, the reason, and the command that
         changes it."""
         return await self._operator.run(self._operator.asking.why(self._address, group))
 
-    async def trace(self, group: str = "") -> list[TraceEvent]:
+    async def trace(self, group: str = "") -> "list[answers.Step]":
         """Return the steps in the life of the record, as far as the topic's `trace` keeps them."""
-        return await self._operator.run(self._operator.asking.trace(self._address, group))
+        steps = await self._operator.run(self._operator.asking.trace(self._address, group))
+        return [value_of(answers.Step, step) for step in steps]
 
     async def cancel(self, reason: str = "", *, running: bool = False) -> str:
         """Void the record, if no consumer holds it and not every group has acked it. Returns its ref.

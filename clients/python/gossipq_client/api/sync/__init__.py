@@ -4,18 +4,18 @@
 from gossipq_client.api.sync.admin import Admin
 from gossipq_client.api.sync.client import Client, connect
 from gossipq_client.api.sync.consumer import Fetcher, Message, Subscription
-from gossipq_client.api.sync.exports import Exports
 from gossipq_client.api.sync.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
+from gossipq_client.api.sync.raw import RawAnswers
 from gossipq_client.api.sync.records import Records
 
 __all__ = [
     "Admin",
     "Client",
     "DeadLettersHandle",
-    "Exports",
     "Fetcher",
     "GroupHandle",
     "Message",
+    "RawAnswers",
     "RecordHandle",
     "Records",
     "Subscription",

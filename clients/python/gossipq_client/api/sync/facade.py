@@ -9,8 +9,9 @@ from typing import Any, Unpack, overload
 from gossipq.errors import BadRequest
 from gossipq.messages import CreateTopic, Topics
 from gossipq.types import META_SHARD
-from gossipq.values import TopicInfo
 from gossipq.wire.schemas import Schema
+from gossipq_client import answers
+from gossipq_client.answers import value_of
 from gossipq_client.api.sync.admin import Admin
 from gossipq_client.api.sync.consumer import Consumers, Message
 from gossipq_client.api.sync.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
@@ -206,20 +207,19 @@ class Facade(Consumers):
         *,
         if_not_exists: bool = False,
         **policy: Unpack[TopicPolicy],
-    ) -> TopicInfo:
+    ) -> "answers.TopicDetails":
         """Create a topic with this number of partitions, which cannot be changed later (None: the cluster's
         default). With `if_not_exists` an existing topic stays as it is. Raises Refused, also for a topic
         with another number of partitions; BadRequest.
         """
         config = topic_options(partitions, **policy)
-        return as_asked(
-            (self._ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)).topics[0],
-            partitions,
-        )
+        made = self._ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)
+        return value_of(answers.TopicDetails, as_asked(made.topics[0], partitions))
 
-    def topics(self, pattern: str = "*") -> list[TopicInfo]:
-        """Topics whose name fits, `*` standing for any text; never makes one."""
-        return self._talk(self._engine.asking.topics(pattern))
+    def topics(self, pattern: str = "*") -> "list[answers.TopicDetails]":
+        """Return the topics whose names match, where `*` stands for any text. Creates none."""
+        found = self._talk(self._engine.asking.topics(pattern))
+        return [value_of(answers.TopicDetails, info) for info in found]
 
     def schema(self, topic: str, declared: Any = None) -> Schema:
         """Return the schema of a topic, and check against it all that this client publishes there from now
