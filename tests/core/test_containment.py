@@ -233,7 +233,7 @@ PARTS = {
     "tick": (Dispatch, "tick"),
     "gather": (Outbox, "gather"),
     "leases": (Outbox, "log_leases"),
-    "answers": (Outbox, "_landed"),
+    "answers": (Outbox, "_count_applied"),
     "deliveries": (Dispatch, "run"),
     "end of a session": (Dispatch, "end_session"),
 }

@@ -43,16 +43,16 @@ A, B = (b"a", 1), (b"b", 1)
 
 def test_a_key_belongs_to_one_consumer_while_it_holds_records_of_it() -> None:
     keys = Keys()
-    keys.took([1, 2, 0, 1], 10, A)
+    keys.hold([1, 2, 0, 1], 10, A)
     assert keys.allowed([0, 3, 1], 14, B, {}) == 2
     assert keys.allowed([0, 3, 1], 14, A, {}) == 2, "one at a time, also to it"
     assert keys.allowed([0, 3, 1, 3], 14, A, {}, runs=UNBOUNDED) == 4
     assert keys.allowed([1], 9, A, {}, runs=UNBOUNDED) == 0  # while it has a later one
     assert keys.allowed([3, 3, 3, 4], 14, A, {}, KeyRuns(2, 9)) == 2, "two of each key"
     assert keys.allowed([3, 3, 4, 4], 14, A, {}, KeyRuns(9, 3)) == 3, "the second 1, 0 and 3"
-    keys.let_go(10, 13)
+    keys.release(10, 13)
     assert keys.allowed([2, 1], 14, B, {}) == 1
-    keys.let_go(0, 99)
+    keys.release(0, 99)
     assert keys.allowed([2, 1], 14, B, {}) == 2
 
 
@@ -81,10 +81,10 @@ def test_a_key_is_free_when_none_of_its_records_is_in_flight(
     for takes, first, hashes in steps:
         end = first + len(hashes)
         if takes:
-            keys.took(hashes, first, A)
+            keys.hold(hashes, first, A)
             held |= dict(zip(range(first, end), hashes, strict=True))
         else:
-            keys.let_go(first, end)
+            keys.release(first, end)
             held = {at: key for at, key in held.items() if not first <= at < end}
         for key in range(5):
             free = not key or key not in held.values()
@@ -112,7 +112,7 @@ def test_what_is_allowed_is_what_the_rule_says(
     keys, held = Keys(), dict[int, int]()
     owners, last = dict[int, tuple[bytes, int]](), dict[int, int]()
 
-    def let_go(first: int, end: int) -> None:
+    def release(first: int, end: int) -> None:
         for at in range(first, end):
             held.pop(at, None)
         for key in owners.keys() - held.values():
@@ -131,11 +131,11 @@ def test_what_is_allowed_is_what_the_rule_says(
                 alone = [not key or key not in [*owners, *hashes[:at]] for at, key in enumerate(hashes)]
                 assert keys.allowed(hashes, first, each, {}) == len(list(takewhile(bool, alone)))
             if owner is None:
-                keys.let_go(first, end)
-                let_go(first, end)
+                keys.release(first, end)
+                release(first, end)
                 continue
-            keys.took(hashes, first, owner)
-            let_go(first, end)
+            keys.hold(hashes, first, owner)
+            release(first, end)
             for at, key in enumerate(hashes, first):
                 held[at] = key
                 if key:

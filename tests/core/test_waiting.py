@@ -70,7 +70,7 @@ def test_what_was_handed_out_anew_meanwhile_leaves_once_also_as_the_same_attempt
     worker.ask(1, ADA, Unsubscribe(1), origin=ORIGIN)
     worker.subscribe(ADA, orders, "g", records=1, config=EXCLUSIVE)
     worker.ask(1, ADA, Credit(1, 1, limits.MIB), origin=ORIGIN)
-    assert worker.shards[1].dispatch.still(first).parts == []
+    assert worker.shards[1].dispatch.still_valid(first).parts == []
     store(worker)
     assert worker.taken() == [(ADA.session, 0, 1, 1), (ADA.session, 1, 2, 1)]
 

@@ -735,7 +735,7 @@ def loans_are_kept(patch: pytest.MonkeyPatch) -> None:
 
     def kept(dispatch: Dispatch, subscription: Subscription) -> tuple[int, int]:
         records, size = recall(dispatch, subscription)
-        dispatch.lend(subscription, records, size)
+        dispatch.grant_credit(subscription, records, size)
         return records, size
 
     patch.setattr(Dispatch, "recall", kept)

@@ -529,7 +529,7 @@ class World:
         ):
             return True
         steering, now_ms = shard.reconfiguration, shard.replica.now_ms
-        if len(target.voters) == 1 and steering.shaky(target.voters[0], now_ms):
+        if len(target.voters) == 1 and steering.lost_leadership_often(target.voters[0], now_ms):
             return True  # the standby keeps it
         return (config.voters, set(config.learners)) == (target.voters, set(target.learners))
 

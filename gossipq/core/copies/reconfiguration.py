@@ -201,9 +201,11 @@ class Reconfiguration:
             return False
         if self._kept_up is None or self._kept_up[0] != first:
             self._kept_up = first, now_ms
-        return not self.shaky(first, now_ms) and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
+        return (
+            not self.lost_leadership_often(first, now_ms) and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
+        )
 
-    def shaky(self, name: str, now_ms: int) -> bool:
+    def lost_leadership_often(self, name: str, now_ms: int) -> bool:
         """True if the copy lost leadership too often to get it back for now."""
         falls = self._falls.get(name)
         return falls is not None and len(falls) == FALLS_MAX and falls[0] > now_ms - FALLS_MS

@@ -21,7 +21,7 @@ from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, Session
 from gossipq.values import Range
 
 #: records: a consumer that grants more credit at a time finishes them within a second
-KEY_RUNS_LOAN = 500
+KEY_RUNS_CREDIT = 500
 KEY_RUN_PART = 16  #: with less credit, one key may use this fraction of it,
 KEY_RUNS_PART = 2  #: and the second and later records of all keys this fraction
 UNKNOWN_NUMBER = -1  #: number of a subscription before a restart
@@ -348,8 +348,8 @@ class Group:
     def file(self, member: "Subscription") -> None:
         """Updates the lists above after a change of a member's credit, or of what it was told."""
         _list(self.lenders, member, member.can_take)
-        _list(self.unready, member, not member.has_credit and not member.told_ready)
-        _list(self.unended, member, member.notify_end and not member.told_end)
+        _list(self.unready, member, not member.has_credit and not member.ready_sent)
+        _list(self.unended, member, member.notify_end and not member.end_sent)
         _list(self.ahead, member, member.runs.each > 1)
 
     def leave(self, member: "Subscription") -> None:
@@ -370,10 +370,40 @@ class Subscription:
     """
 
     __slots__ = (
-        "_lanes", "ack", "acked", "auto", "blocked_ms", "cancels", "charges", "consumer", "credit_bytes",
-        "credit_records", "delivered", "failed", "fetches", "frame_bytes", "gaps", "group", "is_silent",
-        "key_runs", "lease_ms", "loan", "matches", "name", "notify_end", "number", "origin", "plain",
-        "positions", "prefetch", "room", "session", "shares", "told_end", "told_ready", "views",
+        "_lanes",
+        "ack",
+        "acked",
+        "auto",
+        "blocked_ms",
+        "cancels",
+        "charges",
+        "consumer",
+        "credit_bytes",
+        "credit_peak",
+        "credit_records",
+        "delivered",
+        "end_sent",
+        "failed",
+        "fetches",
+        "frame_bytes",
+        "gaps",
+        "group",
+        "is_silent",
+        "key_runs",
+        "lease_ms",
+        "matches",
+        "name",
+        "notify_end",
+        "number",
+        "origin",
+        "plain",
+        "positions",
+        "prefetch",
+        "ready_sent",
+        "room",
+        "session",
+        "shares",
+        "views",
     )  # fmt: skip
 
     def __init__(
@@ -392,7 +422,7 @@ class Subscription:
         self.group: Group | None = None
         self.views: list[PartitionView] = []
         self.positions: dict[PartitionKey, Offset] = {}
-        self.told_end = self.told_ready = False
+        self.end_sent = self.ready_sent = False
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
         self.shares, self.fetches, self.cancels = message.shares, message.fetches, message.cancels
@@ -403,7 +433,7 @@ class Subscription:
         self.prefetch: Prefetch | None = None
         self.room = limits.CREDIT_MAX  #: records that it may get by that bound
         self.key_runs = message.key_runs and not message.auto
-        self.loan = message.credit_records  #: the most credit in records at a time
+        self.credit_peak = message.credit_records  #: the most credit in records at a time
         #: boot time since when it has unused credit because new records are of busy keys
         self.blocked_ms: int | None = None
         #: records of one batch, even with gaps between them, come as one slice
@@ -443,10 +473,10 @@ class Subscription:
         """
         if not self.key_runs:
             return ONE_OF_EACH
-        if self.loan > KEY_RUNS_LOAN:
+        if self.credit_peak > KEY_RUNS_CREDIT:
             return UNBOUNDED
-        more = self.loan // (KEY_RUNS_PART * max(1, len(self.views)))
-        return KeyRuns(max(1, self.loan // KEY_RUN_PART), more)
+        more = self.credit_peak // (KEY_RUNS_PART * max(1, len(self.views)))
+        return KeyRuns(max(1, self.credit_peak // KEY_RUN_PART), more)
 
     @property
     def most_records(self) -> int:
@@ -500,7 +530,7 @@ class Subscription:
         """True if it takes the route of an existing lane."""
         return self.matches is None or lane in self._lanes_of(view)
 
-    def untake(self, parts: list[Part]) -> None:
+    def rewind(self, parts: list[Part]) -> None:
         """Undoes parts that did not reach a reader: restores its positions and credit."""
         for part in reversed(parts):
             if self.auto:

@@ -74,7 +74,7 @@ class Delivery(NamedTuple):
     late: Subscription | None = None
     run: int = 0  #: number of the delivery
     #: the subscription to inform if the connection did not take it
-    taker: Subscription | None = None
+    refund_to: Subscription | None = None
     plain: bool = False  #: the records are sent opened
 
 
@@ -223,7 +223,7 @@ class Dispatch:
         self.numbers.add(*name)
         old = self.subscriptions.get(name)
         if old is not None:
-            old.credit_records, old.told_ready = 0, True
+            old.credit_records, old.ready_sent = 0, True
             if old.group is not None:
                 old.group.file(old)
 
@@ -497,13 +497,13 @@ class Dispatch:
                 if (view := self._view_of(payload.group_id, row.partition)) is not None:
                     self.readback.parked(view, row.lane, row.first, row.end)
         elif kind == log.DEAD:
-            self._buried(payload.group_id, payload.partition, payload.first, payload.end)
+            self._free_buried(payload.group_id, payload.partition, payload.first, payload.end)
         else:  # dead letters are replayed, purged, or requeued
             view = self._view_of(payload.group_id, payload.partition)
             if view is not None and payload.ranges:
                 self._again(view, [(first, end, AT_ONCE_MS) for first, end in payload.ranges])
 
-    def _landed(
+    def _entry_applied(
         self, group_id: int, partition: PartitionKey, first: Offset, end: Offset
     ) -> PartitionView | None:
         """The entry is applied, so its records no longer move."""
@@ -528,7 +528,7 @@ class Dispatch:
         then their keys are closed.
         """
         self.holdings.entry_applied(view, [(first, end) for first, end, _ in ranges])
-        self.holdings.came_back(view, [(first, end) for first, end, _ in ranges])
+        self.holdings.recheck_expiry(view, [(first, end) for first, end, _ in ranges])
         due_ms, soonest = min([(due_ms, first) for first, _, due_ms in ranges])
         view.since = min(view.since, (due_ms, soonest))
         if view.due_ms is None or due_ms < view.due_ms:
@@ -536,9 +536,9 @@ class Dispatch:
         for first, end, _ in ranges if view.keys is not None else ():
             self.key_order.close_failed(view, first, end)
 
-    def _buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
+    def _free_buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
         """Records are dead, dropped or done, so their keys are free."""
-        view = self._landed(group_id, partition, first, end)
+        view = self._entry_applied(group_id, partition, first, end)
         if view is not None and view.keys is not None:
             for offset, key_hash in self.key_order.hashes(view, first, end):
                 if not view.cursor.fresh(offset, offset + 1) and view.cursor.exceptions.at(offset) is None:
@@ -578,13 +578,13 @@ class Dispatch:
         for subscription in self._readers.get(partition, ()):
             self._dirty_readers[subscription] = None
 
-    def lend(self, subscription: Subscription, records: int, size: int) -> None:
+    def grant_credit(self, subscription: Subscription, records: int, size: int) -> None:
         if subscription.name in self.joining:
             return  # it will be replaced, and its credit with it
         subscription.credit_records = min(subscription.credit_records + records, limits.CREDIT_MAX)
         subscription.credit_bytes = min(subscription.credit_bytes + size, limits.CREDIT_BYTES_MAX)
-        subscription.loan = max(subscription.loan, subscription.credit_records)
-        subscription.told_ready = False
+        subscription.credit_peak = max(subscription.credit_peak, subscription.credit_records)
+        subscription.ready_sent = False
         if subscription.group is None:
             self._dirty_readers[subscription] = None
         else:
@@ -595,7 +595,7 @@ class Dispatch:
         """A consumer with `auto` has finished these records."""
         for partition, first, end in ranges:
             subscription.settle(partition, first, end)
-        self.lend(subscription, 0, 0)
+        self.grant_credit(subscription, 0, 0)
 
     def _automatic(self, session: SessionId) -> list[Subscription]:
         found = [self.subscriptions.get(name) for name in self._automatics.get(session, ())]
@@ -735,7 +735,7 @@ class Dispatch:
                     if member.name in group.unready:
                         self._notify(member)
 
-    def still(self, delivery: Delivery) -> Delivery:
+    def still_valid(self, delivery: Delivery) -> Delivery:
         """A delivery that waited for an entry, without records that its consumer no longer
         holds or that have expired; their credit is free again. Records that count as acked
         on delivery always leave.
@@ -751,7 +751,7 @@ class Dispatch:
             self._settle_but(member, delivery.parts, parts)
         elif known is member and parts != delivery.parts:
             records = sum(part.count for part in delivery.parts) - sum(part.count for part in parts)
-            self.lend(
+            self.grant_credit(
                 member,
                 records,
                 sum(part.charge for part in delivery.parts) - sum(part.charge for part in parts),
@@ -768,26 +768,26 @@ class Dispatch:
                 if stays is None:
                     member.settle(part.partition, at, at + 1)
                 at = stays.end if stays else at + 1
-        self.lend(member, 0, 0)
+        self.grant_credit(member, 0, 0)
 
     def undelivered(self, delivery: Delivery) -> None:
         """The connection did not take a delivery. A reader continues from its old position. A
         group's records come back when the lease ends, even if signs of life renew other leases, and
         their credit is free again.
         """
-        taker = delivery.taker
-        if taker is None or self.subscriptions.get(taker.name) is not taker:
+        refund_to = delivery.refund_to
+        if refund_to is None or self.subscriptions.get(refund_to.name) is not refund_to:
             return
-        if taker.group is None:
-            taker.untake(delivery.parts)
-            self._dirty_readers[taker] = None
+        if refund_to.group is None:
+            refund_to.rewind(delivery.parts)
+            self._dirty_readers[refund_to] = None
             return
         for part in delivery.parts:
-            view = taker.group.views[part.partition]
+            view = refund_to.group.views[part.partition]
             for _, _, lease in view.window.leased(part.offset, part.end):
-                if (lease.owner, lease.attempt) == (taker.name, part.attempt) and not lease.missed:
+                if (lease.owner, lease.attempt) == (refund_to.name, part.attempt) and not lease.missed:
                     self.holdings.mark_missed(lease)
-        self._settle_but(taker, delivery.parts, [])
+        self._settle_but(refund_to, delivery.parts, [])
 
     def _read(self, subscription: Subscription) -> Part | None:
         """The next part for a reader; skips voids, and routes that it does not take."""
@@ -834,8 +834,8 @@ class Dispatch:
         # other subscriptions stay as they are filed
         if subscription.room <= 0 and subscription.prefetch is not None:
             self._adapt(subscription, subscription.prefetch)
-        if subscription.told_end or not subscription.can_take:
-            subscription.told_end = False
+        if subscription.end_sent or not subscription.can_take:
+            subscription.end_sent = False
             if subscription.group is not None:
                 subscription.group.file(subscription)
         last = deliveries[-1] if deliveries else None
@@ -848,8 +848,8 @@ class Dispatch:
                 last.parts.append(part)
                 continue
             subscription.frame_bytes = part.charge
-            taker = subscription if subscription.group is None or subscription.auto else None
-            last = Delivery(*name, [part], late, self.turn.number, taker, subscription.plain)
+            refund_to = subscription if subscription.group is None or subscription.auto else None
+            last = Delivery(*name, [part], late, self.turn.number, refund_to, subscription.plain)
             deliveries.append(last)
 
     def _notify(self, subscription: Subscription) -> None:
@@ -857,15 +857,15 @@ class Dispatch:
         readable records were delivered.
         """
         waiting = subscription.waiting(self._ledger, self.turn.timer_ms)
-        if waiting and not subscription.has_credit and not subscription.told_ready:
-            subscription.told_ready = True
+        if waiting and not subscription.has_credit and not subscription.ready_sent:
+            subscription.ready_sent = True
             self.notices.append((subscription.origin, ReadyMessage(subscription.number)))
         elif (
             subscription.notify_end
-            and not subscription.told_end
+            and not subscription.end_sent
             and subscription.at_end(self._ledger, self.turn.timer_ms)
         ):
-            subscription.told_end = True
+            subscription.end_sent = True
             self.notices.append(
                 (subscription.origin, AtEnd(subscription.number, subscription.ends(self._ledger)))
             )

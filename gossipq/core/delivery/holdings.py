@@ -238,12 +238,12 @@ class Holdings:
     def give_back(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
         """Make records ready again, with their tries. Raises NoSuchMove."""
         view.window.move(first, end, ReadyRecords(tried))
-        self.came_back(view, [(first, end)])
+        self.recheck_expiry(view, [(first, end)])
         self.log_later(view, first, end)
         self.turn.dirty.add(view.group.id)
 
     @staticmethod
-    def came_back(view: PartitionView, ranges: Ranges) -> None:
+    def recheck_expiry(view: PartitionView, ranges: Ranges) -> None:
         """Records wait again, and may have expired meanwhile."""
         if view.spans is not None:
             for first, end in ranges:

@@ -25,7 +25,7 @@ class KeyOrder:
         """In a key-ordered group, closes the keys of leased records to all other consumers."""
         if view.keys is not None:
             for at, hashes in self.columns(view, first, end):
-                view.keys.took(hashes, at, lease.owner)
+                view.keys.hold(hashes, at, lease.owner)
 
     def hashes(self, view: PartitionView, first: Offset, end: Offset) -> Iterator[tuple[Offset, int]]:
         """(offset, key hash) of records in a key-ordered group, without those that have no key."""
@@ -58,7 +58,7 @@ class KeyOrder:
         keys = view.keys
         if keys is None:
             return
-        free = keys.let_go(first, end) if held else []  # also for records that have left meanwhile
+        free = keys.release(first, end) if held else []  # also for records that have left meanwhile
         if outcome == FAILED:
             for offset, key_hash in self.hashes(view, first, end):
                 keys.failed(key_hash, offset)

@@ -110,12 +110,12 @@ class Keys:
             offsets.append(self._parked_from[key_hash])
         return b"", min(offsets, default=-1)
 
-    def took(self, hashes: Sequence[int], first: Offset, owner: Owner) -> None:
+    def hold(self, hashes: Sequence[int], first: Offset, owner: Owner) -> None:
         """Records from `first` on are in flight with this consumer."""
         end = first + len(hashes)
         offsets = range(first, end)
         if not self._held.keys().isdisjoint(offsets):
-            self.let_go(first, end)
+            self.release(first, end)
         held, counts, last = self._held, self._counts, self._last
         self._sole = owner if not counts or self._sole == owner else None
         if first >= self._top:
@@ -131,7 +131,7 @@ class Keys:
         counts.pop(NO_KEY, None)
         self._owners.update(dict.fromkeys(hashes, owner))
 
-    def let_go(self, first: Offset, end: Offset) -> list[int]:
+    def release(self, first: Offset, end: Offset) -> list[int]:
         """Records are no longer in flight. Returns keys without further records in flight."""
         counts, free = self._counts, list[int]()
         for key in filter(None, map(self._held.pop, range(first, end), repeat(NO_KEY))):

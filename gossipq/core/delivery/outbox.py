@@ -93,7 +93,7 @@ class Outbox:
     def _waits(self, index: Index, *waiters: Waiter) -> None:
         for waiter in waiters:
             waiter.entries += 1
-            self._desk.pending.add(index, partial(self._landed, waiter), waiter)
+            self._desk.pending.add(index, partial(self._count_applied, waiter), waiter)
 
     def log_leases(self) -> None:
         leases = self._dispatch.holdings.take_leases(self._desk.boot_ms, self._desk.timer_ms)
@@ -109,7 +109,7 @@ class Outbox:
         self._late.append(late)
         self._desk.pending.add(self._desk.last, partial(self._leave, late))
 
-    def _landed(self, waiter: Waiter, asker: Asker, index: Index, outcome: Outcome) -> None:
+    def _count_applied(self, waiter: Waiter, asker: Asker, index: Index, outcome: Outcome) -> None:
         """One of the entries that a request waits for is applied."""
         waiter.entries -= 1
         if isinstance(outcome, Counted):
@@ -127,7 +127,7 @@ class Outbox:
         from their consumers meanwhile.
         """
         ready, self.ready = self.ready, []
-        return [left for left in map(self._dispatch.still, ready) if left.parts]
+        return [left for left in map(self._dispatch.still_valid, ready) if left.parts]
 
     @property
     def behind(self) -> set[Origin]:

@@ -125,7 +125,7 @@ class Readback:
         not find them there before.
         """
         self.holdings.entry_applied(view, [(first, end)])
-        self.holdings.came_back(view, [(first, end)])
+        self.holdings.recheck_expiry(view, [(first, end)])
         if view.keys is not None and key_of(lane):
             view.keys.parked(key_of(lane), first)
             self.key_order.unblock_key(view, key_of(lane))

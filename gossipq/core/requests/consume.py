@@ -85,7 +85,9 @@ class ConsumeRequests:
         defaults = settings.group
         self._desk, self._ledger, self._dispatch, self._defaults = desk, ledger, dispatch, defaults
         self._topics, self._quota, self._idle = topics, settings.quota, idle
-        self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
+        self._default_config = GroupConfig(
+            in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max
+        )
         # (topic id, name) -> groups on their way to the log
         self._making: dict[tuple[int, str], Made] = {}
         self._handlers: dict[type[Message], Callable[[Request], None]] = {
@@ -110,7 +112,9 @@ class ConsumeRequests:
         message: Subscribe = request.message
         client = request.sender
         group, making = self._group(message), self._being_made(message)
-        config = message.config.over(making.config if making else group.config if group else self._unsaid)
+        config = message.config.over(
+            making.config if making else group.config if group else self._default_config
+        )
         if making is not None and making.config.mode != config.mode:
             raise Busy(f"group {message.group} is being made with another mode", retry_after_ms=20)
         self._check(message, config)
@@ -261,7 +265,7 @@ class ConsumeRequests:
         else:
             self._attach(asker, client, message)
             joined = self._dispatch.subscriptions[name]
-            self._dispatch.lend(joined, joining.credit_records, joining.credit_bytes)
+            self._dispatch.grant_credit(joined, joining.credit_records, joining.credit_bytes)
 
     def _attach(self, asker: Asker, client: Client, message: Subscribe) -> None:
         group = self._group(message)
@@ -328,7 +332,7 @@ class ConsumeRequests:
             joining.credit_bytes += message.bytes
             return
         subscription = self.subscription(client, message.subscription, grouped=False)
-        self._dispatch.lend(subscription, message.records, message.bytes)
+        self._dispatch.grant_credit(subscription, message.records, message.bytes)
 
     def _recall(self, request: Request) -> None:
         message: Recall = request.message
