@@ -16,7 +16,7 @@ from gossipq.errors import BadRequest
 from gossipq.messages import Deliver
 from gossipq.values import Delivered
 from gossipq.wire import batch as wire
-from gossipq_client import Message
+from gossipq_client import Message, aio, connect
 from gossipq_client.api.aio import consumer as aio_consumer
 from gossipq_client.handlers.registry import Handler, Handlers, handler
 from gossipq_client.handlers.requests import CORRELATION, ROUTE, TO, Requests, answer
@@ -254,6 +254,27 @@ def needed(order: Order) -> None: ...
         with pytest.raises(BadRequest, match="needed annotates order as Order: NameError") as refused:
             made(module["needed"])
         assert "not under `if TYPE_CHECKING`" in refused.value.hint
+
+    def test_annotations_name_classes_that_are_defined_beside_a_handler(self) -> None:
+        """Annotations are text under this import, and such a handler was refused."""
+        text = """
+from __future__ import annotations
+import msgspec
+
+def register(consumer):
+    class Order(msgspec.Struct):
+        id: int
+
+    @consumer("orders", group="g")
+    def bill(order: Order) -> Missing: ...
+"""
+        module: dict[str, Any] = {}
+        exec(text, module)
+        for client in (aio.connect("tcp://127.0.0.1:1"), connect("tcp://127.0.0.1:1")):
+            module["register"](client.consumer)
+            (one,) = client.handlers.some()
+            assert one.decode is not None
+            assert one.decode(b'{"id":7}').id == 7
 
     def test_the_decorator_leaves_the_function_as_it_is(self) -> None:
         registry = Handlers()

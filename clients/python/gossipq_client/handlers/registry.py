@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar, Unpack, get_args, get_origin
 
 from gossipq import limits
@@ -71,8 +72,11 @@ def handler(
     batch_size: int = 0,
     batch_wait_s: float = 0.0,
     codec: CheckedCodec | None = None,
+    local_names: Mapping[str, Any] = {},
 ) -> Handler:
-    """Reads the function's signature and options. Raises BadRequest."""
+    """Read the function's signature and options. `local_names` are those of the function that defines it,
+    for annotations that are text. Raises BadRequest.
+    """
     inputs.whole(workers, "workers", 1, WORKERS_MAX)
     name = getattr(function, "__qualname__", None) or repr(function)
     if any(
@@ -80,7 +84,8 @@ def handler(
         for each in (function, type(function).__call__)
     ):
         raise BadRequest(f"{name} yields", hint="a handler returns: that is its ack")
-    types = [_type_of(parameter, function, name) for parameter in _parameters(function, name)]
+    names = {"Message": Record, **_globals_of(function)}
+    types = [_type_of(each, name, names, local_names) for each in _parameters(function, name)]
     if batch_size:
         types = [_type_of_item(each, name) for each in types]
     kinds = [_kind(each) for each in types]
@@ -134,20 +139,27 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
     return needed
 
 
-def _type_of(parameter: inspect.Parameter, function: Callable[..., Any], name: str) -> Any:
+def _type_of(
+    parameter: inspect.Parameter, name: str, names: dict[str, Any], local_names: Mapping[str, Any]
+) -> Any:
     """The type of an argument. Only the value's and the message's are evaluated: other types may be
     known only to type checkers, and so may the name Message. Raises BadRequest.
     """
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
-    names = {"Message": Record, **_globals_of(function)}
     try:
-        return eval(parameter.annotation, names)
+        return eval(parameter.annotation, names, {**local_names})
     except Exception as error:
         raise BadRequest(
             f"{name} annotates {parameter.name} as {parameter.annotation}: {type(error).__name__}: {error}",
             hint="import or define that type at the top of the module, not under `if TYPE_CHECKING`",
         ) from None
+
+
+def _names_around(frame: FrameType | None) -> Mapping[str, Any]:
+    """The local names of the caller of this frame: a class may be defined beside its handler."""
+    caller = None if frame is None else frame.f_back
+    return {} if caller is None else caller.f_locals
 
 
 def _globals_of(function: Any) -> dict[str, Any]:
@@ -307,7 +319,10 @@ class Handlers:
         asked = joining(topics, group, **options)._replace(key_runs=True)
 
         def register(function: Function) -> Function:
-            self._own.append(handler(function, asked, workers, limit_s, size, wait_s, self._codec))
+            local_names = _names_around(inspect.currentframe())
+            self._own.append(
+                handler(function, asked, workers, limit_s, size, wait_s, self._codec, local_names)
+            )
             return function
 
         return register
