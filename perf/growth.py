@@ -54,10 +54,6 @@ CALLERS, LONE = (
     8,
     2_000,
 )  #: processes that fill a store with batches of one record; publishes that are measured
-#: all topics of a curve belong to one address, which gets a part of the whole by default
-os.environ |= {
-    f"GOSSIPQ_CLUSTER__QUOTA__ADDRESS_{what}": "100000" for what in ("TOPICS", "PARTITIONS", "GROUPS")
-}
 Found = dict[str, float]
 
 
