@@ -33,7 +33,7 @@ class Size:
 
 
 def test_a_result_comes_back_to_any_process(mq: Client, shared_node: RunningNode) -> None:
-    receipt = mq.publish("resize", {"id": 7}, keep_result="1h", headers={"a": "b"})
+    receipt = mq.publish("resize", {"id": 7}, keep_result="1h", headers={"a": "b"}, id="cat")
     assert mq.job(receipt).state == "waiting"
 
     @mq.consumer("resize", "workers")
@@ -51,6 +51,8 @@ def test_a_result_comes_back_to_any_process(mq: Client, shared_node: RunningNode
         assert heard == [Size(7, 2)]
         assert other.result(receipt.ref, timeout=0) == {"width": 7, "height": 2}
     job = mq.job(receipt)
+    named = [mq.job("resize", receipt.partition, receipt.offset), mq.job("resize", id="cat")]
+    assert [each.ref for each in named] == [receipt.ref, receipt.ref]
     assert (job.state, job.group, job.kind, job.attempt) == ("succeeded", "workers", "json", 1)
     assert 3_500 < job.kept <= 3_600
     assert job.time is not None

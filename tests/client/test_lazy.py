@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -160,3 +161,21 @@ def test_what_is_no_address_is_told_and_leaves_nothing_open(address: str) -> Non
     with pytest.raises(Unreachable, match="is not an address"):
         mq.post("t", b"x")
     mq.close(0)
+
+
+WAITS: dict[str, Callable[..., object]] = {
+    "publish": lambda mq, **given: mq.publish("t", b"x", **given),
+    "publish_many": lambda mq, **given: mq.publish_many("t", [b"x"], **given),
+    "ready": lambda mq, **given: mq.ready(**given),
+    "request": lambda mq, **given: mq.request("t", b"x", **given),
+    "result": lambda mq, **given: mq.result("t/0/17", **given),
+}
+
+
+@pytest.mark.parametrize("given", [{}, {"timeout": 0}, {"timeout": "20ms"}], ids=str)
+@pytest.mark.parametrize("verb", WAITS)
+def test_each_verb_that_waits_ends_by_the_same_rule(nobody: str, verb: str, given: dict[str, Any]) -> None:
+    mq = connect(nobody, timeout="50ms")
+    with pytest.raises((Unreachable, NotConfirmed)):
+        WAITS[verb](mq, **given)
+    mq.close(flush=False)

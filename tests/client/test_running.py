@@ -715,7 +715,7 @@ class TestRequests:
         assert [letter.value for letter in mq.dead("stern", "g").letters()] == [b"1"]
 
     def test_bad_timeouts(self, mq: testing.Client) -> None:
-        for timeout in (0, -1, float("nan"), "soon"):
+        for timeout in (-1, float("nan"), "soon"):
             with pytest.raises(BadRequest, match="timeout"):
                 mq.request("t", b"x", timeout=timeout)
 

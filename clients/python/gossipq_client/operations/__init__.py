@@ -2,7 +2,7 @@
 call they wait for. Pure.
 """
 
-from gossipq_client.operations.jobs import Job, Jobs, ends_s, reported_ms, wait_ms_of
+from gossipq_client.operations.jobs import Job, Jobs, ends_s, named_job, reported_ms, wait_ms_of
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Ranges, Result, Talk, go_on
 from gossipq_client.operations.schedules import (
@@ -35,6 +35,7 @@ __all__ = [
     "Tick",
     "ends_s",
     "go_on",
+    "named_job",
     "record_of",
     "reported_ms",
     "schedule_of",

@@ -11,7 +11,7 @@ from gossipq.times import known_time, unix_ms_of
 from gossipq.values import JobInfo
 from gossipq_client.operations.questions import Asking, Talk
 from gossipq_client.session import Receipt
-from gossipq_client.values import inputs, refs, results
+from gossipq_client.values import Address, inputs, refs, results
 
 WAIT_MS = 20_000  #: for which one request waits at most
 
@@ -95,14 +95,18 @@ class Jobs:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 
-    def ask(self, job: "str | Receipt", group: str, wait_ms: int = 0, seen_ms: int = -1) -> Talk[Job]:
+    def ask(self, address: Address, group: str, wait_ms: int = 0, seen_ms: int = -1) -> Talk[Job]:
         """Ask for a job. With `wait_ms`, the answer comes when the job has ended, or after this time. With
         `seen_ms`, it also comes when progress was reported since then."""
-        address = refs.parse(job.ref if isinstance(job, Receipt) else job)
         found = yield from self._asking.of_record(
             address, lambda ref: AskJob(ref, group, wait_ms, seen_ms), Answer
         )
         return job_of(found.info.name, found.call.answer(Answer).job)
+
+
+def named_job(job: str | Receipt) -> Address:
+    """Return the record that a receipt or a ref names. Raises BadRequest."""
+    return refs.parse(job.ref if isinstance(job, Receipt) else job)
 
 
 def wait_ms_of(left_s: float, timeout_s: float) -> int:

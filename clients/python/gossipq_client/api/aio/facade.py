@@ -22,10 +22,10 @@ from gossipq_client.api.aio.runner import Runner
 from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.handlers import Function, Handlers, Limits, RunEnd, shows, until_signal
-from gossipq_client.io import REQUEST_SECONDS
 from gossipq_client.operations import Job, ScheduleOptions, schedule_of
 from gossipq_client.session import ConsumeOptions, Data, FetchOptions, ReadOptions, Receipt, joining, reading
 from gossipq_client.values import (
+    UNSET,
     CheckedCodec,
     Common,
     PublishOptions,
@@ -185,14 +185,15 @@ class Facade(Consumers):
         topic: str,
         value: Any,
         *,
-        timeout: inputs.Duration = REQUEST_SECONDS,
+        timeout: inputs.Timeout = UNSET,
         **options: Unpack[PublishOptions],
     ) -> Message:
         """Publish a request and wait for the reply: the return value of its handler.
 
         Options as in `publish`. Raises NotFound. Raises NoReply at once if the topic is without
-        consumers, or if the handler failed (with its error) or returned None; otherwise after `timeout`
-        (seconds, or "5s"). A started handler continues then.
+        consumers, or if the handler failed (with its error) or returned None; otherwise when `timeout`
+        is over. It is in seconds, or "5s"; without it the client's timeout, None: for ever. A started handler
+        continues then.
         """
         return await self._requester.request(topic, value, timeout, **options)
 
@@ -266,10 +267,23 @@ class Facade(Consumers):
 
     # --- jobs
 
-    async def job(self, job: str | Receipt, *, group: str = "") -> Job:
-        """Return the state of a record as a job: a receipt, or the `ref` of one. `group` is needed if several
-        groups have it. Raises NotFound, BadRequest."""
-        return await JobQuestions(self).show(job, group)
+    async def job(
+        self,
+        job: str | Receipt,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        id: inputs.Value | None = None,
+        group: str = "",
+    ) -> Job:
+        """Return the state of a record as a job: a receipt, or a record that is named as in `record`.
+
+            mq.job(receipt)    mq.job(receipt.ref)    mq.job("resize", 0, 17)    mq.job("resize", id="cat")
+
+        `group` is needed if several groups have it. Raises NotFound, BadRequest.
+        """
+        name = job.ref if isinstance(job, Receipt) else job
+        return await JobQuestions(self).show(address(name, partition, offset, id), group)
 
     def follow(self, job: str | Receipt, *, group: str = "") -> AsyncIterator[Job]:
         """Iterate over the states of a job: the present one, one for each report of progress, and its end.
@@ -280,7 +294,7 @@ class Facade(Consumers):
         self,
         job: str | Receipt,
         *,
-        timeout: inputs.Duration | None = REQUEST_SECONDS,
+        timeout: inputs.Timeout = UNSET,
         group: str = "",
         as_type: Any = None,
     ) -> Any:
@@ -291,7 +305,8 @@ class Facade(Consumers):
 
         `job` is a receipt, or the `ref` of one, from any process. The broker keeps the result for the time
         given by `keep_result`; later, or without it, the result is None. A result of JSON is decoded as
-        `as_type` if that is given. `timeout` is in seconds, or "1m"; None: no limit.
+        `as_type` if that is given. `timeout` is in seconds, or "1m"; without it the
+        client's timeout, None: for ever, 0: not at all.
 
         Raises JobFailed if the job failed, was cancelled or expired, and NoReply when `timeout` is over.
         Raises NotFound, and BadRequest if several groups have the record and `group` names none.

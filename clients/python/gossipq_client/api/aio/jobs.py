@@ -5,9 +5,9 @@ from typing import Any
 
 from gossipq.errors import NoReply
 from gossipq_client.api.aio.producer import Producers
-from gossipq_client.operations import Job, Jobs, ends_s, reported_ms, wait_ms_of
+from gossipq_client.operations import Job, Jobs, ends_s, named_job, reported_ms, wait_ms_of
 from gossipq_client.session import Receipt
-from gossipq_client.values import inputs, refs
+from gossipq_client.values import UNSET, Address, inputs
 
 
 class JobQuestions:
@@ -16,7 +16,7 @@ class JobQuestions:
     def __init__(self, client: Producers) -> None:
         self._client = client
 
-    async def show(self, job: str | Receipt, group: str, wait_ms: int = 0, seen_ms: int = -1) -> Job:
+    async def show(self, job: Address, group: str, wait_ms: int = 0, seen_ms: int = -1) -> Job:
         """Return the state of a job, as `Facade.job` says."""
         client = self._client
         return await client._talk(Jobs(client._engine.asking).ask(job, group, wait_ms, seen_ms))
@@ -24,30 +24,28 @@ class JobQuestions:
     async def cancel(self, job: str | Receipt, reason: str) -> str:
         """Cancel a job, also one that runs, as `Facade.cancel` says."""
         client = self._client
-        address = refs.parse(job.ref if isinstance(job, Receipt) else job)
-        return await client._talk(client._engine.asking.cancel(address, reason, running=True))
+        return await client._talk(client._engine.asking.cancel(named_job(job), reason, running=True))
 
     async def follow(self, job: str | Receipt, group: str) -> AsyncIterator[Job]:
         """Yield the job now, at each report of progress, and at its end, as `Facade.follow` says."""
-        client = self._client
-        found = await self.show(job, group)
+        client, address = self._client, named_job(job)
+        found = await self.show(address, group)
         yield found
         while not found.ended:
             before = found.state, reported_ms(found)
             wait_ms = wait_ms_of(float("inf"), client._timeout)
-            found = await self.show(job, group, wait_ms, before[1])
+            found = await self.show(address, group, wait_ms, before[1])
             if (found.state, reported_ms(found)) != before:
                 yield found
 
-    async def result(
-        self, job: str | Receipt, timeout: inputs.Duration | None, group: str, as_type: Any
-    ) -> Any:
+    async def result(self, job: str | Receipt, timeout: inputs.Timeout, group: str, as_type: Any) -> Any:
         """Wait for the end of a job and return its result, as `Facade.result` says."""
-        client, seconds = self._client, ends_s(timeout)
+        client, address = self._client, named_job(job)
+        seconds = client._timeout if timeout is UNSET else ends_s(timeout)
         end_ms = client._engine.now_ms() + seconds * 1_000
         while True:
             left_s = max(0.0, end_ms - client._engine.now_ms()) / 1_000
-            found = await self.show(job, group, wait_ms_of(left_s, client._timeout))
+            found = await self.show(address, group, wait_ms_of(left_s, client._timeout))
             if found.ended:
                 return found.result(as_type)
             if client._engine.now_ms() >= end_ms:

@@ -30,26 +30,26 @@ class Requester:
         return self._requests
 
     async def request(
-        self, topic: str, value: Any, timeout: inputs.Duration, **options: Unpack[PublishOptions]
+        self, topic: str, value: Any, timeout: inputs.Timeout, **options: Unpack[PublishOptions]
     ) -> Message:
         """Publish a request and wait for its reply, as `Facade.request` says."""
         client, requests = self._client, self._current()
-        seconds = inputs.duration_ms(timeout, "timeout", 1) / 1000
+        seconds = client._seconds(timeout)
         await self._require_consumers(topic)
         await self._open_replies()
         consuming = client._engine.session.consuming
         correlation = client._do(requests.begin)
-        deadline_ms = client._engine.now_ms() + seconds * 1000
+        deadline_ms = None if seconds is None else client._engine.now_ms() + seconds * 1000
         try:
             options["headers"] = requests.headers(correlation, options.get("headers"))
             await client.publish(topic, value, timeout=seconds, **options)
-            left_s = max(0.0, deadline_ms - client._engine.now_ms()) / 1000
+            left_s = None
+            if deadline_ms is not None:
+                left_s = max(0.0, deadline_ms - client._engine.now_ms()) / 1000
             await client._until(lambda: requests.reply(correlation, consuming) is not None, left_s)
             reply = client._do(lambda: requests.reply(correlation, consuming))
             if reply is None:
-                raise NoReply(
-                    f"no reply from {topic!r} within {seconds:g} s", hint=f"gossipq group ls {topic}"
-                )
+                raise NoReply(f"no reply from {topic!r} within {seconds} s", hint=f"gossipq group ls {topic}")
             message = client._changed_message(*reply)
             told(topic, message.headers, message.value)
             return message
