@@ -305,7 +305,8 @@ class Handlers:
         batch_wait: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
-        """Register a function as the handler of records, as `Client.consumer`. Durations are in seconds."""
+        """Register a function as the handler of records, as `Client.consumer`. Durations are in seconds.
+        Raises BadRequest."""
         if not group:
             raise BadRequest(
                 "a handler without a group",

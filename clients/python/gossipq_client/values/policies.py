@@ -83,7 +83,7 @@ class GroupPolicy(TypedDict, total=False):
     flow_concurrency: records of each flow that may be in flight; 0 = no limit
     rate: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no limit
     flow_rate: the same for each flow
-    flow_backlog: records of each flow that may wait in a partition; a publish beyond raises FlowFull;
+    flow_backlog: records of each flow that may wait in a partition; a publish beyond raises Refused;
         0 = no bound
     age_after: records that wait longer get one of ten deliveries, whatever their priority; 0 = they do not
     """

@@ -320,7 +320,7 @@ class Facade(Consumers):
         result is not stored, and the job has ended as cancelled, also if the consumer dies or never looks. A
         thread cannot be cancelled, so it runs until it looks at `msg.cancelled`.
 
-        Raises WrongState if every group is done with it, NotFound, BadRequest.
+        Raises Refused if every group is done with it, NotFound, BadRequest.
         """
         return await JobQuestions(self).cancel(job, reason)
 
