@@ -91,6 +91,7 @@ class Busy:
         self.window, self.parked_max = random.choice(WINDOWS), random.choice(PARKED_MAX)
         self.routes: dict[SessionId, list[str]] = {who.session: [] for who in CONSUMERS}
         self.gaps = {who.session: random.random() < 0.5 for who in CONSUMERS}
+        self.took_runs: set[SessionId] = set()  #: who may still hold several records of a key
         self.auto = {who.session: random.random() < 0.2 for who in CONSUMERS}
         self.fleet = FallibleFleet(1, random.choice(["a", "abc"]), self.hear)
         self.partition = self.fleet.topic(
@@ -241,6 +242,10 @@ class Busy:
             shares=random.random() < 0.5,
             key_runs=random.random() < 0.5,
         )
+        if message.key_runs:
+            self.took_runs.add(who.session)
+        elif not self.held(who):
+            self.took_runs.discard(who.session)
         self.tell(who, message)
 
     def ack(self) -> None:

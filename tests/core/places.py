@@ -2,7 +2,7 @@
 rows and counters all say the same. Each check takes a leader's view, and raises AssertionError."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -14,7 +14,7 @@ from gossipq.core.ledger.exceptions import decode_exception, ranges_of
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.tables import Table
-from gossipq.types import Offset
+from gossipq.types import Offset, SessionId
 from gossipq.values import GroupConfig
 
 NEVER = 2**63
@@ -124,9 +124,9 @@ def leases_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
 # --- keys -------------------------------------------------------------------------------------------------
 
 
-def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
+def keys_are_kept(dispatch: Dispatch, view: PartitionView, took_runs: Collection[SessionId]) -> None:
     """Keys are closed by what is in flight, by what failed and by what waits on disk, each of it, and by
-    nothing else."""
+    nothing else. A session holds one record of a key, unless it `took_runs`."""
     if view.keys is None:
         return
     first = dispatch._ledger.partitions[view.partition].first
@@ -141,6 +141,7 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
     assert in_flight == leased, f"keys of what is in flight: {in_flight}, and of leases: {leased}"
     assert Counter(held.values()) == +view.keys._counts, "counts of keys"
     singles_of = {member.session for member in view.group.members.values() if not member.key_runs}
+    singles_of -= set(took_runs)
     singles = Counter(
         (lease.session, key_hash)
         for low, high, lease in view.window.leases()

@@ -66,7 +66,7 @@ def check(busy: Busy) -> None:
         one_for_each(shard.ledger, view, applied or not live)
         leases_are_kept(dispatch, view)
         if applied or not live:
-            keys_are_kept(dispatch, view)
+            keys_are_kept(dispatch, view, busy.took_runs)
         if applied and live:
             free_keys_go_on(dispatch, view)
     rows_add_up(busy.fleet.tables[shard.replica.me].state, cursor)
