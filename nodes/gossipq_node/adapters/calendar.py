@@ -1,6 +1,6 @@
 """Implements the core's `Calendar` with cronsim, which reads cron expressions as Debian's cron does."""
 
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -9,6 +9,7 @@ from cronsim import CronSim, CronSimError
 from gossipq.errors import BadRequest
 
 FIELDS = 5
+REPEATED = timedelta(hours=3)  #: of wall time, at most; Debian's cron takes longer changes for corrections
 EXAMPLES = "five fields are allowed: '0 7 * * mon-fri' is 7 o'clock from Monday to Friday"
 
 
@@ -30,12 +31,17 @@ class CronCalendar:
             raise BadRequest(f"{cron!r} names a day that no calendar has", hint=EXAMPLES)
 
     def after(self, cron: str, zone: str, time_ms: int) -> int | None:
-        return _first(CronSim(cron, datetime.fromtimestamp(time_ms // 1_000, _zone(zone))))
+        ticks = CronSim(cron, datetime.fromtimestamp(time_ms // 1_000, _zone(zone)))
+        # when an hour repeats, cronsim goes on from the first of both, and its next ticks can be over
+        return next((tick_ms for tick_ms in map(_ms, ticks) if tick_ms > time_ms), None)
 
     def before(self, cron: str, zone: str, time_ms: int) -> int | None:
         # a whole second is looked at as the one after it: the tick of that second is before the time
-        end_s = -(-time_ms // 1_000)
-        return _first(CronSim(cron, datetime.fromtimestamp(end_s, _zone(zone)), reverse=True))
+        at = datetime.fromtimestamp(-(-time_ms // 1_000), _zone(zone))
+        if at.fold:  # all ticks of the hour that repeats are over: they came the first time
+            at += REPEATED
+        ticks = CronSim(cron, at, reverse=True)
+        return next((tick_ms for tick_ms in map(_ms, ticks) if tick_ms < time_ms), None)
 
 
 @lru_cache(maxsize=1_000)
@@ -43,6 +49,5 @@ def _zone(name: str) -> tzinfo:
     return ZoneInfo(name) if name else UTC
 
 
-def _first(ticks: CronSim) -> int | None:
-    found = next(ticks, None)
-    return None if found is None else round(found.timestamp() * 1_000)
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1_000)
