@@ -434,3 +434,28 @@ def test_a_running_job_is_cancelled(http: httpx.Client) -> None:
     assert done.json() == {"ref": ref}
     assert http.get(f"/v1/records/{ref}/job").json()["state"] == "cancelled"
     assert http.post("/v1/ack", json={"leases": [record["lease"]]}).json()["code"] == "lease_lost"
+
+
+def test_schedules_over_http(http: httpx.Client) -> None:
+    http.post("/v1/topics", json={"name": "reports"})
+    path = "/v1/topics/reports/schedules"
+    body = {"value": {"kind": "daily"}, "cron": "0 7 * * mon-fri", "tz": "Europe/Berlin", "key": "ada"}
+    assert http.put(f"{path}/nightly", json=body).json() == {"changed": True}
+    assert http.put(f"{path}/nightly", json=body).json() == {"changed": False}
+    shown = http.get(f"{path}/nightly").json()
+    assert (shown["cron"], shown["tz"], shown["every"], len(shown["next"])) == (
+        "0 7 * * mon-fri",
+        "Europe/Berlin",
+        0.0,
+        5,
+    )
+    assert http.get(path).json() == {"schedules": [shown]}
+    assert http.post(f"{path}/nightly/pause").json() == {"changed": True}
+    assert http.get(f"{path}/nightly").json()["next"] == []
+    assert http.post(f"{path}/nightly/resume").json() == {"changed": True}
+    ref = http.post(f"{path}/nightly/run").json()["ref"]
+    stored = http.get(f"/v1/records/{ref}").json()
+    assert (stored["value"], stored["key"]) == ('{"kind":"daily"}', "ada")
+    assert http.delete(f"{path}/nightly").json() == {"changed": True}
+    assert http.get(f"{path}/nightly").status_code == 404
+    assert http.put(f"{path}/never", json={"value": "x", "cron": "0 0 30 2 *"}).status_code == 400

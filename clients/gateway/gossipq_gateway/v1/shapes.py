@@ -23,6 +23,8 @@ Mode = Literal["shared", "exclusive", "key_ordered"]
 Order = Literal["arrival", "priority", "fair"]
 Level = Literal["stored", "none"]
 Conflict = Literal["keep", "replace", "error"]
+Missed = Literal["none", "last", "all"]
+Overlap = Literal["allow", "skip", "replace"]
 
 
 class Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
@@ -438,6 +440,76 @@ class Reason(Shape, kw_only=True):
 
 class Moved(Shape, kw_only=True, omit_defaults=False):
     ref: str
+
+
+class NewSchedule(Shape, kw_only=True):
+    """A schedule by `cron` (in the zone `tz`) or `every`, and the record that each tick stores, as in a
+    publish.
+    """
+
+    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    value_base64: Base64 | None = None
+    cron: str = ""
+    tz: str = ""
+    every: Duration | None = None
+    start: Time | None = None
+    end: Time | None = None
+    count: Whole | None = None
+    jitter: Duration | None = None
+    missed: Missed | None = None
+    missed_max: Annotated[int, Meta(ge=1, le=1_000)] | None = None
+    overlap: Overlap | None = None
+    paused: bool = False
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    headers_base64: dict[str, Base64] | None = None
+    route: str = ""
+    ttl: Duration | None = None
+    lease: Duration | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
+    backoff: Duration | None = None
+    partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
+    flow: str | None = None
+    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
+
+
+class Tick(Shape, kw_only=True, omit_defaults=False):
+    """A tick that is over. `offset` is that of its record; null: it got none."""
+
+    time: float
+    offset: int | None
+
+
+class ScheduleShown(Shape, kw_only=True, omit_defaults=False):
+    """A schedule. Durations are seconds; `last` has the oldest tick first."""
+
+    topic: str
+    partition: int
+    name: str
+    cron: str
+    tz: str
+    every: float
+    start: float | None
+    end: float | None
+    count: int
+    jitter: float
+    missed: str
+    missed_max: int
+    overlap: str
+    paused: bool
+    ticks: int
+    last: list[Tick]
+    next: list[float]
+
+
+class ScheduleList(Shape, kw_only=True, omit_defaults=False):
+    schedules: list[ScheduleShown]
+
+
+class Changed(Shape, kw_only=True, omit_defaults=False):
+    """`changed`: false if it was so already."""
+
+    changed: bool
 
 
 class DeadPage(Shape, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gossipq_gateway.v1 import operators, records, shapes, streams
+from gossipq_gateway.v1 import operators, records, schedules, shapes, streams
 from gossipq_gateway.v1.operation import JSON, NDJSON, Call, Operation
 
 Handle = Callable[[Call], Awaitable[Any]]
@@ -16,6 +16,7 @@ Shape = type[msgspec.Struct]
 
 _TOPIC, _GROUP = "/v1/topics/{topic}", "/v1/topics/{topic}/groups/{group}"
 _RECORD = "/v1/records/{topic}/{partition}/{place}"
+_SCHEDULE = f"{_TOPIC}/schedules/{{name}}"
 _KINDS = (
     (JSON, (shapes.Record, shapes.Records)),
     (NDJSON, (shapes.Record,)),
@@ -80,6 +81,21 @@ OPERATIONS: tuple[Operation, ...] = (
     _op("PATCH", _TOPIC, "set_topic", operators.set_topic, None, shapes.Policy, shapes.Topic),
     _op("DELETE", _TOPIC, "delete_topic", operators.delete_topic),
     _op("POST", f"{_TOPIC}/purge", "purge_topic", operators.purge_topic, None, shapes.Purge, shapes.Counted),
+    _op("GET", f"{_TOPIC}/schedules", "schedules", schedules.schedules, None, None, shapes.ScheduleList),
+    _op("GET", _SCHEDULE, "schedule", schedules.schedule, None, None, shapes.ScheduleShown),
+    _op("PUT", _SCHEDULE, "set_schedule", schedules.set_schedule, None, shapes.NewSchedule, shapes.Changed),
+    _op("DELETE", _SCHEDULE, "delete_schedule", schedules.delete_schedule, None, None, shapes.Changed),
+    _op("POST", f"{_SCHEDULE}/pause", "pause_schedule", schedules.pause_schedule, None, None, shapes.Changed),
+    _op(
+        "POST",
+        f"{_SCHEDULE}/resume",
+        "resume_schedule",
+        schedules.resume_schedule,
+        None,
+        None,
+        shapes.Changed,
+    ),
+    _op("POST", f"{_SCHEDULE}/run", "run_schedule", schedules.run_schedule, None, None, shapes.Moved),
     _op("GET", f"{_TOPIC}/groups", "groups", operators.groups, None, None, shapes.Groups),
     _op("PATCH", _GROUP, "set_group", operators.set_group, None, shapes.GroupPolicy),
     _op("DELETE", _GROUP, "delete_group", operators.delete_group, None, shapes.Removal, shapes.Counted),
