@@ -45,6 +45,7 @@ CROWD, CROWDS, HELD, WATCH_S = (
     8.0,
 )  #: consumers; their processes; records that each holds; seconds that are watched afterwards
 BACKOFF_S = 0.1
+RESULT, MINUTELY, MINUTES_S = 42, 10_000, 120.0  #: of a job; schedules; whole minutes that are watched
 HORIZON_S = (3_600, 25 * 3_600)  #: nothing of it is due while it is measured
 LEAD_S, PATIENCE_S = 5.0, 60.0  #: from the first publish to the first due time; wait for the last record
 DUE = (  #: name, records, seconds over which they are due at random, what is asked
@@ -606,6 +607,67 @@ def uniques(scale: float) -> list[Figure]:
     ]
 
 
+# --- jobs ---------------------------------------------------------------------------------------------------
+
+
+def results(scale: float) -> list[Figure]:
+    """Published and handled, each with a result that is kept, beside the same without."""
+    records = sized(RECORDS // 4, scale)
+
+    def handled(mq: Client, topic: str, **options: Any) -> Measured:
+        mq.create_topic(topic)
+        watch, left = Watch(at.pid), records
+        for _ in batches(records):
+            mq.post_many(topic, [VALUE] * BATCH, **options)
+        for message in mq.consume(topic, "bench"):
+            message.ack_soon(RESULT)
+            left -= 1
+            if not left:
+                break
+        mq.flush()
+        return watch.spent().of_each(records)
+
+    with node() as at, connect(at.server) as mq:
+        beside = handled(mq, "beside")
+        ours = handled(mq, "kept", keep_result="1h")
+        check(
+            int(mq.result(f"kept/0/{mq.admin.stats(['kept']).partitions[0].next - 1}")), RESULT, "the result"
+        )
+    what = f"{records:,} records published and handled"
+    return [
+        Figure("results", ours.per_s, beside.per_s, "/s", "0.50", f"{what} with a result, beside without"),
+        Figure("results, time of a node", ours.nodes_us, beside.nodes_us, " us", "", f"of a record; {what}"),
+        Figure(
+            "results, time of clients", ours.clients_us, beside.clients_us, " us", "", f"of a record; {what}"
+        ),
+    ]
+
+
+def minutes(scale: float) -> list[Figure]:
+    """Schedules that store a record each minute, on a node that has nothing else to do."""
+    count = max(1, round(MINUTELY * scale))
+    with node() as at, connect(at.server) as mq:
+        mq.create_topic("minutely")
+        start = time.perf_counter()
+        for number in range(count):
+            mq.schedule("minutely", VALUE, name=f"job-{number}", every="1m")
+        set_s = time.perf_counter() - start
+        time.sleep(SETTLE_S)
+        spent, began = cpu_s(at.pid), time.perf_counter()
+        stored = sum(part.next for part in mq.admin.stats(["minutely"]).partitions)
+        time.sleep(MINUTES_S)
+        share = 100 * (cpu_s(at.pid) - spent) / (time.perf_counter() - began)
+        stored = sum(part.next for part in mq.admin.stats(["minutely"]).partitions) - stored
+        check(stored, round(MINUTES_S / 60) * count, "ticks")
+    what = f"{count:,} schedules of a minute each, all at the same second"
+    return [
+        Figure(
+            "schedules of a minute", share, None, " % of a core", "< 10", f"{what}; for {MINUTES_S:.0f} s"
+        ),
+        Figure("schedules, set one by one", count / set_s, None, "/s", "", what),
+    ]
+
+
 FIGURES: dict[str, Callable[[float], list[Figure]]] = {
     "schedule": schedule,
     "due": due,
@@ -614,6 +676,8 @@ FIGURES: dict[str, Callable[[float], list[Figure]]] = {
     "keys": keys,
     "ids": ids,
     "uniques": uniques,
+    "results": results,
+    "minutes": minutes,
     "routes": routes,
     "steps": steps,
     "acks": acks,
