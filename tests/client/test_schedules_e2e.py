@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from conftest import RunningNode
-from gossipq_client import BadRequest, Client, NotFound
+from gossipq_client import BadRequest, Client, NotFound, connect
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
@@ -99,3 +99,54 @@ def test_the_asyncio_twin(shared_node: RunningNode) -> None:
             assert await mq.schedules.remove("twins", "seconds")
 
     asyncio.run(main())
+
+
+def test_a_handler_declares_its_schedule(mq: Client, shared_node: RunningNode) -> None:
+    seen = list[str]()
+
+    @mq.consumer("declared", "workers", every="1s", value={"kind": "pulse"})
+    def pulse(job: dict[str, str]) -> None:
+        seen.append(job["kind"])
+
+    mq.run(max_records=2)
+    assert seen == ["pulse", "pulse"]
+    state = mq.schedules.show("declared", "pulse")
+    assert (state.every, state.cron, state.paused) == (1.0, "", False)
+    assert mq.schedules.pause("declared", "pulse")
+    with connect(shared_node.endpoint) as other:
+        other.consumer("declared", "workers", cron="0 7 * * *", tz="Europe/Berlin")(pulse)
+        other.run(stop_at_end=True)
+    state = mq.schedules.show("declared", "pulse")
+    assert (state.every, state.cron, state.tz, state.paused) == (0.0, "0 7 * * *", "Europe/Berlin", True)
+    (only,) = mq.schedules.all("declared")
+    assert only.name == "pulse"
+
+
+def test_a_handler_of_asyncio_declares_its_schedule(shared_node: RunningNode) -> None:
+    async def main() -> None:
+        async with aio_connect(shared_node.endpoint) as mq:
+
+            @mq.consumer("pulses", "workers", every="1s")
+            async def beat(value: bytes) -> None:
+                assert value == b""
+
+            assert await mq.run(max_records=1, signals=False) == "max_records"
+            assert (await mq.schedules.show("pulses", "beat")).every == 1.0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("topics", "options"),
+    [
+        (["a", "b"], {"every": "1s"}),
+        ("plans.*", {"cron": "0 7 * * *"}),
+        ("plans", {"tz": "Europe/Berlin"}),
+        ("plans", {"value": b"x"}),
+    ],
+)
+def test_a_schedule_of_a_handler_that_cannot_be(
+    mq: Client, topics: object, options: dict[str, object]
+) -> None:
+    with pytest.raises(BadRequest):
+        mq.consumer(topics, "workers", **options)(print)

@@ -20,6 +20,7 @@ def test_a_second_record_is_kept_out_until_the_first_is_acked(mq: Client) -> Non
     assert (first.kept, first.duplicate) == (False, False)
     assert (again.kept, again.duplicate, again.ref) == (True, True, first.ref)
     (msg,) = mq.fetch("jobs", "workers", n=2, wait=PATIENCE_S)
+    assert msg.unique == "report:7"
     msg.ack()
     mq.flush()
     assert not mq.publish("jobs", b"three", unique="report:7").kept

@@ -21,6 +21,15 @@ BATCHES_LENT = 2
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class Plan(NamedTuple):
+    """The schedule that a handler declares. `run` sets it before it consumes."""
+
+    topic: str
+    name: str
+    value: Any
+    options: dict[str, Any]  #: `cron` and `tz`, or `every`
+
+
 class Handler(NamedTuple):
     """One function and what it consumes.
 
@@ -39,6 +48,7 @@ class Handler(NamedTuple):
     time_limit_s: float | None = None
     batch_size: int = 0
     batch_wait_s: float = 0.0
+    plan: Plan | None = None
 
     def decoded_by(self, codec: CheckedCodec) -> "Handler":
         """Return this handler with the decoders of a codec. Raises BadRequest."""
@@ -185,6 +195,22 @@ def _data_type(annotation: Any) -> Any:
     return next(iter(get_args(annotation)), None)
 
 
+def plan_of(
+    function: Callable[..., Any], topics: str | Iterable[str], options: dict[str, Any], value: Any
+) -> Plan | None:
+    """Return the schedule of a handler; None if it declares none. Raises BadRequest."""
+    if not (options.get("cron") or options.get("every")):
+        if options or value is not None:
+            raise BadRequest("tz= or value= without a schedule", hint='add cron="0 7 * * mon-fri"')
+        return None
+    if not isinstance(topics, str) or "*" in topics:
+        raise BadRequest(
+            "a handler with a schedule consumes one topic", hint="use mq.schedule for schedules of others"
+        )
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return Plan(topics, name, b"" if value is None else value, options)
+
+
 def _batch(
     size: int | None, wait: inputs.Duration | None, time_limit: inputs.Duration | None
 ) -> tuple[int, float]:
@@ -303,10 +329,15 @@ class Handlers:
         time_limit: inputs.Duration | None = None,
         batch_size: int | None = None,
         batch_wait: inputs.Duration | None = None,
+        cron: str = "",
+        tz: str = "",
+        every: inputs.Duration | None = None,
+        value: Any = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         """Register a function as the handler of records, as `Client.consumer`. Durations are in seconds.
         Raises BadRequest."""
+        ticks = {key: each for key, each in (("cron", cron), ("tz", tz), ("every", every)) if each}
         if not group:
             raise BadRequest(
                 "a handler without a group",
@@ -321,9 +352,8 @@ class Handlers:
 
         def register(function: Function) -> Function:
             local_names = _names_around(inspect.currentframe())
-            self._own.append(
-                handler(function, asked, workers, limit_s, size, wait_s, self._codec, local_names)
-            )
+            made = handler(function, asked, workers, limit_s, size, wait_s, self._codec, local_names)
+            self._own.append(made._replace(plan=plan_of(function, topics, ticks, value)))
             return function
 
         return register

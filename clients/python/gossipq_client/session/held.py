@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gossipq.types import ATTEMPTS, HEADERS, IDS, KEY_HASH, KEYS, Offset, PartitionKey
+from gossipq.types import ATTEMPTS, HEADERS, IDS, KEY_HASH, KEYS, UNIQUES, Offset, PartitionKey
 from gossipq.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -131,6 +131,11 @@ class Held:
         if self._ids is None:
             self._ids = self.batch.column(IDS) or []
         return self._ids[offset - self.base] if self._ids else b""
+
+    def unique(self, offset: Offset) -> bytes:
+        """The unique name of a record, or b""."""
+        names = self.batch.column(UNIQUES)
+        return names[offset - self.base] if names else b""
 
     def attempts_max(self, offset: Offset) -> int:
         """Failures after which the record is a dead letter; 0 if it is never redelivered."""

@@ -99,6 +99,11 @@ class Record(_Decoded, Generic[Data], eq=False):
         return self._held.id(self.offset) or None
 
     @property
+    def unique(self) -> str | None:
+        """The unique name that its producer gave it, with escapes for bytes that UTF-8 does not allow."""
+        return inputs.id_text(self._held.unique(self.offset))
+
+    @property
     def own_options(self) -> dict[str, float | int | str]:
         """Options that the producer gave to this record alone: ttl, lease, attempts_max, backoff
         (durations in seconds), flow and priority, for `publish(..., **msg.own_options)`.

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError
+from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.handlers import (
     LOOK_MS,
     STUCK_END_S,
@@ -96,9 +97,11 @@ class Run:
             self.stop()
 
     async def _start_up(self) -> None:
-        """Call the hooks of the start. Raises the error of the first that fails."""
+        """Call the hooks of the start, then set the schedules of handlers. Raises the first error."""
         for hook in self._hooks.startup():
             await self._call_hook(hook)
+        for plan in [handler.plan for handler in self._handlers if handler.plan is not None]:
+            await Schedules(self._client)._declare(plan.topic, plan.value, name=plan.name, **plan.options)
 
     async def _shut_down(self) -> None:
         """Call all hooks of the end. The first error becomes that of the run."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Unpack
 
-from gossipq.errors import BadRequest
+from gossipq.errors import BadRequest, NotFound
 from gossipq_client.api.aio.producer import Producers
 from gossipq_client.operations import Place, Planning, ScheduleOptions, ScheduleState, record_of, schedule_of
 from gossipq_client.values import publish_options
@@ -30,6 +30,16 @@ class Schedules:
         chooser = name.encode() if checked.key is None else checked.key
         place = Place(known.info, known.writer(chooser, checked.partition).number)
         return await client._talk(self._planning.set(place, schedule, batch))
+
+    async def _declare(
+        self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]
+    ) -> None:
+        """Set the schedule of a handler. If it exists and is paused, it stays paused."""
+        try:
+            options["paused"] = (await self.show(topic, name)).paused
+        except NotFound:
+            pass
+        await self.set(topic, value, name=name, **options)
 
     async def all(self, topic: str) -> list[ScheduleState]:
         """List the schedules of a topic in order of their names. Raises NotFound."""

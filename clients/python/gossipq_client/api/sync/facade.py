@@ -93,6 +93,10 @@ class Facade(Consumers):
         time_limit: inputs.Duration | None = None,
         batch_size: int | None = None,
         batch_wait: inputs.Duration | None = None,
+        cron: str = "",
+        tz: str = "",
+        every: inputs.Duration | None = None,
+        value: Any = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         """Register a function as the handler of a topic's records in a group. `run` calls it; the function is
@@ -114,6 +118,11 @@ class Facade(Consumers):
         the same order. It gets `batch_size` records, or fewer if no more came within `batch_wait` (1 s) after
         the first one. Returning acks all messages of the list that the function did not settle itself, for
         example with `msg.nack()`. An exception fails them. A batch has no reply and no `time_limit`.
+
+        With `cron` (in the time zone `tz`) or `every`, `run` sets a schedule of the topic before it consumes:
+        each tick stores a record with `value`, which is empty by itself. The schedule has the name of the
+        function, so to start again changes nothing, and another `cron` changes it. One that was paused stays
+        paused. It stays when the function goes; `schedules.remove` removes it.
         """
         return self.handlers.consumer(
             topics,
@@ -122,6 +131,10 @@ class Facade(Consumers):
             time_limit=time_limit,
             batch_size=batch_size,
             batch_wait=batch_wait,
+            cron=cron,
+            tz=tz,
+            every=every,
+            value=value,
             **options,
         )
 

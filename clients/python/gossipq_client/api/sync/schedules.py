@@ -3,7 +3,7 @@
 
 from typing import Any, Unpack
 
-from gossipq.errors import BadRequest
+from gossipq.errors import BadRequest, NotFound
 from gossipq_client.api.sync.producer import Producers
 from gossipq_client.operations import Place, Planning, ScheduleOptions, ScheduleState, record_of, schedule_of
 from gossipq_client.values import publish_options
@@ -31,6 +31,14 @@ class Schedules:
         chooser = name.encode() if checked.key is None else checked.key
         place = Place(known.info, known.writer(chooser, checked.partition).number)
         return client._talk(self._planning.set(place, schedule, batch))
+
+    def _declare(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> None:
+        """Set the schedule of a handler. If it exists and is paused, it stays paused."""
+        try:
+            options["paused"] = (self.show(topic, name)).paused
+        except NotFound:
+            pass
+        self.set(topic, value, name=name, **options)
 
     def all(self, topic: str) -> list[ScheduleState]:
         """List the schedules of a topic in order of their names. Raises NotFound."""
