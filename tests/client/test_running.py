@@ -695,7 +695,7 @@ class TestRequests:
         thread = threading.Thread(target=mq.run)
         thread.start()
         await_consumers(mq, "odd")
-        with pytest.raises(NoReply, match="BadRequest: JSON cannot express a value of type object"):
+        with pytest.raises(NoReply, match=r"BadRequest: .*JSON cannot express a value of type object"):
             mq.request("odd", b"x")
         mq.stop()
         thread.join()
