@@ -8,7 +8,7 @@ import pytest
 from gossipq.errors import UnknownRecord, Unreachable, WrongState
 from gossipq.messages import StatsReply
 from gossipq.times import time_of
-from gossipq.values import PartitionStats, TopicInfo
+from gossipq.values import PartitionStats
 from gossipq_cli.commands.cluster import means
 from gossipq_client import Client, connect
 from gossipq_ops.answers import PAGE_BYTES, Answerer
@@ -218,7 +218,8 @@ def test_topics_are_rows_of_the_client(mq: Client, shared_node, topic: str) -> N
     from gossipq_ops.collect import topic_row
     from gossipq_ops.gather import once
 
-    info: TopicInfo = mq.create_topic(topic, partitions=3, retention="1h", ttl="1m")
+    mq.create_topic(topic, partitions=3, retention="1h", ttl="1m")
+    (info,) = mq.admin.raw.topics(topic)
     row = topic_row(info)
     assert (row.name, row.partitions, row.config["retention"], row.config["ttl"]) == (topic, 3, "1h", "1m")
     found = once(lambda address: connect(shared_node.endpoint), "here")
