@@ -37,10 +37,18 @@ TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.N
 
 
 def fitting(quota: Quota, memory_bytes: int) -> Quota:
-    """Return a quota whose partitions fit into the memory of one worker; 0 bytes mean no limit."""
+    """Return a quota whose partitions fit into the memory of one worker; 0 bytes mean no limit.
+
+    If they do not fit, their number is lowered, and the shares of one address and user shrink in
+    proportion.
+    """
     fit = memory_bytes // PARTITIONS_SHARE // limits.PARTITION_MEMORY_BYTES
     most = min(quota.partitions, fit) if memory_bytes else quota.partitions
-    return msgspec.structs.replace(quota, partitions=most)
+    shares = {
+        name: getattr(quota, name) * most // quota.partitions
+        for name in ("partitions", "address_partitions", "user_partitions")
+    }
+    return msgspec.structs.replace(quota, **shares)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,21 +1,40 @@
-"""Rates of each address and of each user: buckets that refill with time. Nothing is stored.
+"""Limits by address and by user: what it owns, and rates as buckets that refill with time.
 
-An address means a host: all programs on a node's own machine share one.
+An address means a host: all programs on a node's own machine share one. Nothing is stored.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_network
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from gossipq.errors import Busy
+from gossipq.errors import BadRequest, Busy
 from gossipq.limits import SECOND_MS
 from gossipq.values import Quota
 
-ADDRESSES_MAX = 1_024  #: addresses or users remembered; above this, those with full buckets are forgotten
+ADDRESSES_MAX = 1_024  #: payers remembered; above this, those with full buckets are forgotten
 HINT = "send less at a time, or raise it in cluster.toml"
 
+
 Kind = Literal["address", "user"]
+
+
+class Payer(NamedTuple):
+    """An account that a request is charged to: an address and, in a closed cluster, a user."""
+
+    kind: Kind
+    name: str
+
+    def most(self, quota: Quota, what: str) -> int:
+        return int(getattr(quota, self.quota(what)))
+
+    def quota(self, what: str) -> str:
+        """Return the name of the quota for this kind of payer."""
+        return f"{self.kind}_{what}"
+
+    @property
+    def text(self) -> str:
+        return f"user {self.name}" if self.kind == "user" else "this address"
 
 
 @lru_cache(ADDRESSES_MAX)
@@ -29,8 +48,28 @@ def host_of(address: str) -> str:
     return str(ip_network((address.partition("%")[0], 64), strict=False))
 
 
+def payers(address: str, user: str) -> tuple[Payer, ...]:
+    """Return the accounts of a request. An empty address or user is left out."""
+    of_address = (Payer("address", host_of(address)),) if address else ()
+    return (*of_address, Payer("user", user)) if user else of_address
+
+
+def check_owned(quota: Quota, payer: Payer, what: str, *, owned: int, count: int) -> None:
+    """Raise BadRequest if a payer that owns `owned` things cannot have `count` more.
+
+    `what`: "topics", "partitions" or "groups".
+    """
+    most = payer.most(quota, what)
+    if count and owned + count > most:
+        raise BadRequest(
+            f"{payer.text} would own {owned + count} {what}, and the quota "
+            f"cluster.quota.{payer.quota(what)} is {most}",
+            hint="delete what is not needed, or raise it in cluster.toml",
+        )
+
+
 class _Account:
-    """What one address or user has left in this second, in thousandths; negative if it took too much.
+    """What one payer has left in this second, in thousandths; negative if it took too much.
 
     Thousandths, because the refill of one millisecond can be less than one request.
     """
@@ -48,9 +87,10 @@ class Rates:
     """
 
     def __init__(self, quota: Quota, kind: Kind = "address") -> None:
-        self._kind = kind
+        some = Payer(kind, "")
+        self._kind: Kind = kind
         self._counted: Callable[[str], str] = host_of if kind == "address" else str
-        self._requests, self._bytes = quota.client_requests_per_s, quota.client_bytes_per_s
+        self._requests, self._bytes = some.most(quota, "requests_per_s"), some.most(quota, "bytes_per_s")
         self._accounts: dict[str, _Account] = {}
         self.refused = 0
 
@@ -85,7 +125,8 @@ class Rates:
                 account.bytes += size * SECOND_MS
                 self.refused += 1
                 after_ms = max(1, -left // most)
-                text = f"this {self._kind} sends more than the quota cluster.quota.client_{what}, {most}"
+                quota = f"cluster.quota.{self._kind}_{what}"
+                text = f"this {self._kind} sends more than the quota {quota}, {most}"
                 raise Busy(text, hint=HINT, retry_after_ms=min(SECOND_MS, after_ms))
 
     def _open(self, name: str, now_ms: int) -> _Account:

@@ -169,7 +169,10 @@ class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for the clients of a cluster."""
+    """Limits for the clients of a cluster.
+
+    One address gets at most half of a limit, one user a quarter, so that others have room.
+    """
 
     topics: Annotated[int, Meta(ge=1, le=limits.TOPICS_MAX)] = limits.TOPICS_MAX
     partitions: Positive = 100_000  #: of all topics, about 1 KiB of memory each
@@ -177,11 +180,25 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Positive = 10_000  #: at one worker
     subscriptions: Positive = 2_000  #: of a session, in one shard
     connections: Positive = limits.CONNECTIONS_MAX  #: to one process
-    #: of one address, to one process; connections of this host count only towards `connections`
-    client_connections: Positive = 1_000
-    #: this and the next: of one address, and of one user of a closed cluster, at one process
-    client_requests_per_s: Positive = 50_000
-    client_bytes_per_s: ByteRate = limits.GIB
+    #: limits of one address; this host counts as one address
+    #: to one process; connections of this host count only towards `connections`
+    address_connections: Positive = 1_000
+    address_sessions: Positive = 10_000  #: at one worker
+    address_subscriptions: Positive = 20_000  #: in one shard
+    address_topics: Positive = limits.TOPICS_MAX // 2  #: that it created and that exist, as of all below
+    address_partitions: Positive = 50_000
+    #: in one shard; a group counts once for each partition of its topic there
+    address_groups: Positive = 2_500
+    address_requests_per_s: Positive = 50_000  #: at one process
+    address_bytes_per_s: ByteRate = limits.GIB  #: the same
+    #: limits of one user of a closed cluster, on all hosts together
+    user_sessions: Positive = 2_500  #: at one worker
+    user_subscriptions: Positive = 20_000  #: in one shard
+    user_topics: Positive = limits.TOPICS_MAX // 4  #: as of an address
+    user_partitions: Positive = 25_000  #: as of an address
+    user_groups: Positive = 1_250  #: as of an address
+    user_requests_per_s: Positive = 50_000  #: at one process
+    user_bytes_per_s: ByteRate = limits.GIB  #: the same
 
 
 class Rate(msgspec.Struct, array_like=True, frozen=True):

@@ -27,7 +27,7 @@ OF_PROCESS, CREDIT, PING_S = 2_500, 500, 2.0
 BATCH, VALUE = 500, bytes(100)
 PAUSE_S, RATE_PER_S = 0.02, 2_000  #: between two batches; rate of records that are delivered one by one
 SETTLE_S, IDLE_S, PATIENCE_S = 3.0, 10.0, 60.0
-QUOTA = "[cluster.quota]\nsessions = 20_000\nconnections = 20_000\n"
+QUOTA = "[cluster.quota]\nsessions = 20_000\nconnections = 20_000\naddress_sessions = 20_000\n"
 Place = tuple[str, int, int, str]
 
 

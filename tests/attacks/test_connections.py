@@ -106,7 +106,7 @@ def test_an_address_has_so_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossipq_node.adapters.visitors._address", addresses.get)
     ended: list[int] = []
     monkeypatch.setattr(Visitors, "_turn_away", lambda self, fd, why, now_s: ended.append(fd))
-    visitors = Visitors(Quota(client_connections=2, connections=4))
+    visitors = Visitors(Quota(address_connections=2, connections=4))
     for fd in addresses:
         visitors.came(fd, 0)
     assert (ended, len(visitors)) == ([3, 6], 4)

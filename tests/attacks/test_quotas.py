@@ -12,6 +12,7 @@ from gossipq.config import Config, fitting
 from gossipq.limits import GIB, MIB
 from gossipq.messages import (
     CreateTopic,
+    DropTopic,
     Hello,
     RefusedMessage,
     Resolve,
@@ -28,7 +29,7 @@ from waiting import until
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]
 TIGHT = {"topics": 6, "partitions": 20, "groups": 3, "sessions": 8, "subscriptions": 4}
-REQUESTS_PER_S = 200
+OF_ADDRESS = {"topics": 4, "groups": 2, "subscriptions": 4, "sessions": 9, "requests_per_s": 200}
 
 
 def bounded(node: Node, quotas: dict[str, int]) -> Node:
@@ -99,22 +100,49 @@ def test_sessions(tight: Node, raw: Connect) -> None:
 
 @pytest.fixture
 def slow(make: Callable[..., Node]) -> Node:
-    """A node of which one client may ask little."""
-    return bounded(make(), {"client_requests_per_s": REQUESTS_PER_S})
+    """A node of which one address may ask little."""
+    return bounded(make(), {f"address_{name}": most for name, most in OF_ADDRESS.items()})
+
+
+def of_address(answer: Message, name: str) -> None:
+    refused(answer, f"address_{name}", OF_ADDRESS[name])
+
+
+def test_an_address_owns_so_much(slow: Node, raw: Connect) -> None:
+    info = topic_of(slow, raw, "first")
+    asker = raw(slow.worker(0)).hello(META_SHARD)
+    many = [f"t{at}" for at in range(OF_ADDRESS["topics"])]
+    of_address(asker.ask(Resolve(many, create=True), META_SHARD), "topics")
+    assert isinstance(asker.ask(Resolve(many[1:], create=True), META_SHARD), Topics)
+    of_address(asker.ask(CreateTopic("another"), META_SHARD), "topics")
+    assert isinstance(asker.ask(DropTopic(many[1]), META_SHARD), Topics)
+    assert isinstance(asker.ask(CreateTopic("another"), META_SHARD), Topics), "a deleted topic is given back"
+    of_address(asker.ask(CreateTopic(many[1]), META_SHARD), "topics")
+    shard, key = info.shards[0], partition_key(info.id, 0)
+    client = raw(slow.worker(shard % 2)).hello(shard)
+    found = [client.ask(Subscribe(at, f"g{at}", [Start(key)], 1, 1_000), shard) for at in range(3)]
+    assert isinstance(found[-2], Subscribed)
+    of_address(found[-1], "groups")
+    other = raw(slow.worker(shard % 2)).hello(shard, bytes((1, *bytes(14), 99)))
+    found = [other.ask(Subscribe(at, "", [Start(key)], 1, 1_000), shard) for at in range(3)]
+    of_address(found[-1], "subscriptions")
+    crowd = raw(slow.worker(shard % 2))
+    hellos = [Hello(bytes((1, *bytes(14), at)), "crowd", "1") for at in range(OF_ADDRESS["sessions"])]
+    of_address([crowd.ask(hello, shard) for hello in hellos][-1], "sessions")
 
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_an_address_asks_so_much_a_second(slow: Node, raw: Connect, step: int) -> None:
     """A client that settles records and sends signs of life is heard meanwhile."""
     flood = raw(f"tcp://127.0.0.1:{slow.port + step}").hello(META_SHARD)
-    asked = 2 * REQUESTS_PER_S
+    asked = 2 * OF_ADDRESS["requests_per_s"]
     for _ in range(asked):
         flood.say(Resolve(["*"]), META_SHARD, 77)
     answers = [answer.message for _ in range(asked) if (answer := flood.receive())]
     refusals = [answer for answer in answers if isinstance(answer, RefusedMessage)]
     assert 0 < len(refusals) < asked == len(answers)
     for refusal in refusals:
-        refused(refusal, "client_requests_per_s", REQUESTS_PER_S)
+        of_address(refusal, "requests_per_s")
         assert (refusal.code, refusal.retry_after_ms > 0) == ("busy", True)
     flood.alive(META_SHARD)
     with connect(slow.endpoint) as mq:

@@ -210,9 +210,9 @@ def test_a_table_has_its_right_border_in_any_terminal(width: int, capsys, monkey
 def test_a_key_that_nearly_fits_is_not_folded_for_the_sake_of_a_long_text(capsys, monkeypatch) -> None:
     monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "80")
-    row = {"key": "cluster.quota.client_requests_per_s", "changes": "never: it is settled " * 4}
+    row = {"key": "cluster.quota.address_subscriptions", "changes": "never: it is settled " * 4}
     Output(Choices(color=False)).rows([Column("key"), Column("changes")], [row])
-    assert "│ cluster.quota.client_requests_per_s │" in capsys.readouterr().out
+    assert "│ cluster.quota.address_subscriptions │" in capsys.readouterr().out
 
 
 def test_turned_rows_stand_side_by_side_as_far_as_there_is_room(capsys, monkeypatch) -> None:

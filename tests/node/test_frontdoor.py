@@ -269,7 +269,7 @@ def test_garbage_is_refused_and_counted(house: House, frame: bytes, code: str) -
 
 
 def test_what_it_refuses_by_rate_is_counted_and_shown() -> None:
-    house = House(structs.replace(SETTINGS, quota=Quota(client_requests_per_s=2)))
+    house = House(structs.replace(SETTINGS, quota=Quota(address_requests_per_s=2)))
     answers = [house.ask(Status())[2] for _ in range(6)]
     refused = [each for each in answers if isinstance(each, RefusedMessage)]
     assert {each.code for each in refused} == {"busy"}

@@ -363,17 +363,78 @@ def test_a_frontdoor_keeps_a_newer_table_and_asks_who_greeted_before_to_greet_ag
     assert isinstance(house.ask(messages.Status())[2], messages.StatusReply)
 
 
-def test_a_user_has_a_rate_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds over all addresses and sessions of the user. Other users are served meanwhile."""
-    rig = hands(table("*"), Quota(client_requests_per_s=8))
-    monkeypatch.setattr(rig.mailbox, "address", lambda origin: f"192.0.2.{origin[-1]}")
-    greeted(rig, NODE).topic("orders")
-    first, second = greeted(rig, hello_of(ALL)), greeted(rig, hello_of(ALL))
-    answers = [each.ask(Resolve(["orders"])) for _ in range(5) for each in (first, second)]
-    assert isinstance(answers[-1], RefusedMessage)
-    assert "this user sends more than the quota cluster.quota.client_requests_per_s, 8" in answers[-1].message
-    assert isinstance(greeted(rig, hello_of(READ)).ask(Resolve(["orders"])), Topics)
+def test_a_user_has_quotas_of_its_own() -> None:
+    """They hold at any address. A refusal names the quota and its value. Other
+    users are served meanwhile.
+    """
+    most = {"sessions": 3, "subscriptions": 2, "topics": 2, "partitions": 3, "groups": 1, "requests_per_s": 8}
+    quota = Quota(**{f"user_{name}": value for name, value in most.items()})
+    rig = hands(table("*"), quota)
+    partition, shard = greeted(rig, NODE).topic("orders")
+
+    def refused(answer: Message | None, name: str, most: int) -> None:
+        assert isinstance(answer, RefusedMessage), answer
+        assert f"cluster.quota.user_{name}" in answer.message
+        assert str(most) in answer.message
+
+    def asks(who: Client, number: int, group: str) -> Message | None:
+        rig.turn(1_000)
+        return who.ask(Subscribe(number, group, [Start(partition, "first", 0)], 1, 1_000), shard)
+
+    maker = greeted(rig, hello_of(ALL))
+    assert isinstance(maker.ask(CreateTopic("one")), Topics)
+    refused(maker.ask(CreateTopic("wide", TopicOptions(partitions=3))), "partitions", 3)
+    assert isinstance(maker.ask(CreateTopic("two", TopicOptions(partitions=2))), Topics)
+    refused(maker.ask(CreateTopic("three")), "topics", 2)
+    assert isinstance(asks(maker, 1, "a"), Subscribed)
+    refused(asks(maker, 2, "b"), "groups", 1)
+    assert isinstance(asks(maker, 2, ""), Subscribed)
+    second = greeted(rig, hello_of(ALL))
+    refused(asks(second, 1, ""), "subscriptions", 2)
+    greeted(rig, hello_of(ALL))
+    third = rig.client(greet=False)
+    refused(third.ask(hello_of(ALL)), "sessions", 3)
+    reader = greeted(rig, hello_of(READ))
+    assert isinstance(asks(reader, 1, ""), Subscribed)
+    answers = [second.ask(Resolve(["orders"])) for _ in range(9)]
+    refused(answers[-1], "requests_per_s", 8)
+    assert isinstance(reader.ask(Resolve(["orders"])), Topics)
     assert isinstance(greeted(rig, NODE).ask(Resolve(["orders"])), Topics), "nodes are nobody's users"
+
+
+def test_a_group_counts_once_for_each_partition_of_its_topic() -> None:
+    rig = hands(table("*"), Quota(user_groups=3))
+    maker = greeted(rig, hello_of(ALL))
+    made = maker.ask(CreateTopic("wide", TopicOptions(partitions=2)))
+    assert isinstance(made, Topics)
+    (info,) = made.topics
+    shard = info.shards[0]
+    here = [partition_key(info.id, at) for at, where in enumerate(info.shards) if where == shard]
+    assert len(here) == 2
+
+    def joins(number: int, group: str, partitions: list[int]) -> Message | None:
+        rig.turn(1_000)
+        starts = [Start(partition, "first", 0) for partition in partitions]
+        return maker.ask(Subscribe(number, group, starts, 1, 1_000), shard)
+
+    assert isinstance(joins(1, "a", here), Subscribed)
+    refused = joins(2, "b", here)
+    assert isinstance(refused, RefusedMessage)
+    assert "cluster.quota.user_groups" in refused.message
+    assert isinstance(joins(3, "b", here[:1]), Subscribed)
+    assert isinstance(joins(3, "b", here), RefusedMessage), "nor in two steps"
+
+
+def test_a_session_that_greets_as_another_user_is_on_its_account() -> None:
+    rig = hands(table("*"), Quota(user_sessions=1))
+    first, second = hello_of(READ), hello_of(PUBLISH)
+    client = greeted(rig, first)
+    greeted(rig, second)
+    answer = client.ask(structs.replace(first, auth=token_of(PUBLISH)))
+    assert isinstance(answer, RefusedMessage)
+    assert "user_sessions" in answer.message
+    client.ask(messages.Bye())
+    greeted(rig, hello_of(READ))
 
 
 def test_who_guesses_ids_learns_no_names() -> None:

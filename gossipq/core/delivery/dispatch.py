@@ -46,6 +46,7 @@ from gossipq.core.delivery.window import Lease, ReadyRecords
 from gossipq.core.ledger import AT_ONCE_MS, Ledger, key_of
 from gossipq.core.storage import Deadlines, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, Cancelled, ReadyMessage, Share
+from gossipq.rates import Payer
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
@@ -214,13 +215,13 @@ class Dispatch:
             self._views.setdefault(partition, {})[group_id] = view
         return view
 
-    def joins(self, name: tuple[SessionId, int], index: Index) -> None:
-        """Adds a subscription that begins when that entry is stored.
+    def joins(self, name: tuple[SessionId, int], index: Index, payers: tuple[Payer, ...] = ()) -> None:
+        """Adds a subscription, charged to `payers`, that begins when that entry is stored.
         Until then the subscription that it replaces gets no records: they would be taken back
         while the client handles them.
         """
         self.joining[name] = Joining(index)
-        self.numbers.add(*name)
+        self.numbers.add(*name, payers)
         old = self.subscriptions.get(name)
         if old is not None:
             old.credit_records, old.ready_sent = 0, True
@@ -232,6 +233,7 @@ class Dispatch:
         subscription: Subscription,
         group_id: int | None,
         partitions: list[tuple[PartitionKey, Offset]],
+        payers: tuple[Payer, ...] = (),
     ) -> None:
         """Adds a member to a group, or a reader at the given positions. It replaces a
         subscription of the same name and takes over its records; if that one was of
@@ -245,7 +247,7 @@ class Dispatch:
             self.holdings.end_subscription(subscription.name)
         self._not_automatic(subscription.name)
         self.subscriptions[subscription.name] = subscription
-        self.numbers.add(*subscription.name)
+        self.numbers.add(*subscription.name, payers)
         if group_id is None:
             subscription.positions = dict(partitions)
             for partition, _ in partitions:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gossipq.core.storage import Entry
 from gossipq.permissions import Rights
+from gossipq.rates import Payer, payers
 from gossipq.types import BatchInfo, Origin, SessionId
 from gossipq.values import Message
 
@@ -19,6 +20,11 @@ class Client(Struct, frozen=True):
     node: bool = False  #: True for a node of the cluster, which may write what only nodes write
     address: str = ""  #: address of the client's host
     rights: Rights | None = None  #: permissions; None allows everything
+
+    @property
+    def payers(self) -> tuple[Payer, ...]:
+        """The accounts that are charged for bounded resources."""
+        return payers(self.address, self.rights.user if self.rights is not None else "")
 
 
 class Asker(Protocol):

@@ -7,21 +7,25 @@ import msgspec
 from gossipq import limits, permissions
 from gossipq.core.ledger import records
 from gossipq.core.ledger.outcomes import DONE, Outcome, TopicChanged, refused
+from gossipq.core.ledger.owned import Owned
 from gossipq.core.ledger.records import Installing
 from gossipq.core.storage import Entry, Table, payloads
+from gossipq.rates import Payer
 from gossipq.types import Index
 from gossipq.values import AccessTable, Member, TopicInfo
 
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
 _decode_member = msgspec.msgpack.Decoder(Member).decode
 _decode_installing = msgspec.msgpack.Decoder(Installing).decode
+_decode_owners = msgspec.msgpack.Decoder(tuple[Payer, ...]).decode
 
 
 class ClusterState:
-    def __init__(self, state: Table) -> None:
-        self._state = state
+    def __init__(self, state: Table, owned: Owned) -> None:
+        self._state, self.owned = state, owned
         self.names: dict[str, TopicInfo] = {}  #: topics
         self.ids: dict[int, str] = {}  #: their names by id
+        self.owners: dict[int, tuple[Payer, ...]] = {}  #: by topic id
         #: by topic id: versions that some shard may not have logged yet
         self.installing: dict[int, Installing] = {}
         self.members: dict[str, Member] = {}  #: the roster by name of the copy
@@ -41,6 +45,9 @@ class ClusterState:
         for _, row in self._state.scan(b"N", records.after(b"N")):
             info = _decode_topic(row)
             self.names[info.name], self.ids[info.id] = info, info.name
+        for row_key, row in self._state.scan(b"t", records.after(b"t")):
+            topic_id = records.U64.unpack_from(row_key, 1)[0]
+            self._own(self.names[self.ids[topic_id]], _decode_owners(row))
         for row_key, row in self._state.scan(b"X", records.after(b"X")):
             self.installing[records.U64.unpack_from(row_key, 1)[0]] = _decode_installing(row)
         for _, row in self._state.scan(b"m", records.after(b"m")):
@@ -76,7 +83,8 @@ class ClusterState:
             made = msgspec.structs.replace(made, id=number, version=version)
         self.names[name], self.ids[made.id] = made, name
         self._state.put(b"N" + name.encode(), records.encode(made))
-        if known is None and payload.owners:  # written by versions before this one
+        if known is None and payload.owners:
+            self._own(made, payload.owners)
             self._state.put(records.key(b"t", made.id), records.encode(payload.owners))
         self._install(made, False)
         return TopicChanged(made)
@@ -101,8 +109,16 @@ class ClusterState:
         del self.names[known.name], self.ids[known.id]
         self._state.delete(b"N" + known.name.encode())
         self._state.delete(records.key(b"t", known.id))
+        owners = self.owners.pop(known.id, ())
+        self.owned.add("topics", owners, -1)
+        self.owned.add("partitions", owners, -len(known.shards))
         self._install(known, True)
         return TopicChanged(known, True)
+
+    def _own(self, info: TopicInfo, owners: tuple[Payer, ...]) -> None:
+        self.owners[info.id] = owners
+        self.owned.add("topics", owners, 1)
+        self.owned.add("partitions", owners, len(info.shards))
 
     def _install(self, info: TopicInfo, deleted: bool) -> None:
         """Record that the shards of a topic must be told, by this meta leader or the next.

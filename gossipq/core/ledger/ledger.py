@@ -20,6 +20,7 @@ from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.groups import Groups
 from gossipq.core.ledger.growth import GrowthRows
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, Published, Regrouped, TopicChanged, refused
+from gossipq.core.ledger.owned import Owned
 from gossipq.core.ledger.partitions import Partitions
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import (
@@ -77,7 +78,8 @@ class Ledger:
         self.group_ids: dict[tuple[int, str], int] = {}  #: by topic id and name
         self.cursors: dict[PartitionKey, dict[int, Cursor]] = {}
         self.voids: dict[PartitionKey, Intervals] = {}  #: voided offsets, which are never delivered
-        self.cluster = ClusterState(self.state)  #: in the meta shard; else empty
+        self.owned = Owned()  #: topics and partitions in the meta shard, groups in each
+        self.cluster = ClusterState(self.state, self.owned)  #: in the meta shard; else empty
         self.slices = Slices(self.state)
         self.schedule = ScheduledRecords(self.state, self.partitions.__contains__)
         self.timetable = Timetable(self)
@@ -152,6 +154,8 @@ class Ledger:
         for _, row in self._scan(b"C"):
             state = _decode_cursor(row)
             self.cursors.setdefault(state.partition, {})[state.group_id] = Cursor(self.state, state)
+            if state.group_id in self.groups:
+                self.owned.add("groups", self.groups[state.group_id].owners, 1)
         for row_key, row in self._scan(b"p"):
             partition, group_id, first = records.U64X3.unpack_from(row_key, 1)
             if (
@@ -507,6 +511,7 @@ class Ledger:
         self.dirty_partitions.discard(partition)
         self.state.delete(records.key(b"P", partition))
         for group_id in self.cursors.pop(partition, {}):
+            self.owned.add("groups", self.groups[group_id].owners, -1)
             self._dirty_cursors.discard((partition, group_id))
             self.state.delete(records.key(b"C", partition, group_id))
         self.producers.drop(partition)
@@ -554,6 +559,7 @@ class Ledger:
             if end > at:
                 cursor.passes(max(first, at), end, life.VOID)
         cursor.advance()
+        self.owned.add("groups", group.owners, 1)
         self._dirty_cursors.add((start.partition, group.id))
 
     def _regroup(self, entry: Entry, payload: payloads.Regroup) -> Outcome:
@@ -567,6 +573,7 @@ class Ledger:
         del self.groups[group.id]
         del self.group_ids[group.topic_id, group.name]
         self.state.delete(records.key(b"G", group.id))
+        self.owned.add("groups", group.owners, -len(mine))
         for partition in [cursor.state.partition for cursor in mine]:
             del self.cursors[partition][group.id]
             if not self.cursors[partition]:

@@ -43,7 +43,7 @@
     "d" partition group id            a group that is gone there and still being swept
     "g" topic id, step, time          GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
     "N" name                          TopicInfo, in the meta shard only
-    "t" topic id                      owners of a topic of an earlier version; not used any more
+    "t" topic id                      owners of a topic, as [kind, name] each; in the meta shard only
     "m" copy                          Member, in the meta shard only
     "g" copy                          was a member, and does not return; in the meta shard only
     "n"                               index of the entry that changed the roster last, in the meta shard only
@@ -66,6 +66,7 @@ from typing import ClassVar
 import msgspec
 
 from gossipq.core.storage import NO_CHAIN
+from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
 from gossipq.values import GroupConfig, Ref, Run, Schedule, Tick, TopicInfo
 
@@ -255,7 +256,7 @@ class GroupState(msgspec.Struct, array_like=True):
     name: str
     config: GroupConfig
     version: int = 1
-    owners: tuple[tuple[str, str], ...] = ()  #: of a group of an earlier version; not used any more
+    owners: tuple[Payer, ...] = ()  #: accounts that it counts for, once for each of its partitions here
 
 
 class Hold(msgspec.Struct, array_like=True, frozen=True):

@@ -32,6 +32,7 @@ from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
 from gossipq.permissions import CREATE, require_writer
+from gossipq.rates import Payer, check_owned
 from gossipq.texts import many
 from gossipq.types import Index, Origin, ShardId
 from gossipq.values import Message, TopicConfig, TopicInfo
@@ -40,6 +41,9 @@ INSTALL_AGAIN_MS = 500
 #: after this time the client hears that a shard does not answer; shorter than clients wait
 PATIENCE_MS = 3_000
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+Account = tuple[Payer, ...]
 
 
 def check_name(name: str) -> None:
@@ -77,7 +81,8 @@ class TopicRegister:
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
         self._creations: list[Creation] = []
-        self._proposed: dict[str, int] = {}  # names being created, with their partitions
+        # names being created, with their partitions and owners
+        self._proposed: dict[str, tuple[int, Account]] = {}
         # by id in `ClusterState.installing`: shards that have not answered this leader
         self._missing: dict[int, set[int]] = {}
         # (id, version) that all shards have, to be logged
@@ -263,28 +268,29 @@ class TopicRegister:
         configs: dict[str, TopicConfig],
         more: str = "",
     ) -> None:
+        account = () if request.client is None else request.client.payers
         busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
             self._desk.reply(request, Topics(found, more))
             return
-        self._check_quota(configs)
+        self._check_quota(configs, account)
         for name, config in configs.items():
             shards = self._place(name, config)
             if name not in self._proposed:
-                self._proposed[name] = len(shards)
-                self._propose(TopicInfo(0, name, 1, config, shards))
+                self._proposed[name] = len(shards), account
+                self._propose(TopicInfo(0, name, 1, config, shards), account)
         ready = [info for info in found if info.name not in busy]
         creation = Creation(request, ready, busy | set(configs), more)
         creation.made.intersection_update(configs)
         self._creations.append(creation)
 
-    def _check_quota(self, configs: dict[str, TopicConfig]) -> None:
-        """Raise BadRequest above a quota."""
+    def _check_quota(self, configs: dict[str, TopicConfig], account: Account) -> None:
+        """Raise BadRequest or Busy above a quota. An empty `account` is the cluster itself."""
         fresh = [config.partitions for name, config in configs.items() if name not in self._proposed]
         names, quota = self._cluster.names, self._quota
         topics = len(names) + len(self._proposed) + len(fresh)
         partitions = sum(len(info.shards) for info in names.values())
-        partitions += sum(self._proposed.values()) + sum(fresh)
+        partitions += sum(count for count, _ in self._proposed.values()) + sum(fresh)
         for what, asked, most in (
             ("topics", topics, quota.topics),
             ("partitions", partitions, quota.partitions),
@@ -294,9 +300,18 @@ class TopicRegister:
                     f"{asked} {what}, and the quota cluster.quota.{what} is {most}",
                     hint="remove a topic: gossipq topic rm NAME; or raise it in cluster.toml",
                 )
+        owned = self._cluster.owned
+        for payer in account:
+            coming = [count for count, owners in self._proposed.values() if payer in owners]
+            for what, more, count in (
+                ("topics", len(coming), len(fresh)),
+                ("partitions", sum(coming), sum(fresh)),
+            ):
+                check_owned(quota, payer, what, owned=owned.count(what, payer) + more, count=count)
 
-    def _propose(self, info: TopicInfo) -> None:
-        index = self._desk.propose(log.META_TOPIC, payloads.encode(payloads.TopicChange(info)))
+    def _propose(self, info: TopicInfo, owners: Account = ()) -> None:
+        change = payloads.TopicChange(info, owners=owners)
+        index = self._desk.propose(log.META_TOPIC, payloads.encode(change))
         self._desk.pending.add(index, partial(self._logged, info.name))
 
     def _place(self, name: str, config: TopicConfig) -> list[int]:

@@ -57,6 +57,7 @@ from gossipq.messages import (
     Subscribed,
     Unsubscribe,
 )
+from gossipq.rates import Payer, check_owned
 from gossipq.types import Index, Offset, partition_of, topic_id_of
 from gossipq.values import GroupConfig, Message, Range, Start
 
@@ -65,11 +66,15 @@ STARTS = ("first", "new", "offset", "time")
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The policy and version that a group will have after an entry is applied."""
+    """The policy and version that a group will have after an entry is applied. A new group will
+    count for its owners, once for each of its partitions in this shard.
+    """
 
     index: Index
     config: GroupConfig
     version: int
+    owners: tuple[Payer, ...] = ()
+    partitions: int = 0
 
 
 class ConsumeRequests:
@@ -118,7 +123,7 @@ class ConsumeRequests:
         if making is not None and making.config.mode != config.mode:
             raise Busy(f"group {message.group} is being made with another mode", retry_after_ms=20)
         self._check(message, config)
-        self._check_quota(client, message, is_new=group is None and making is None)
+        self._check_quota(client, message, group or making)
         partitions = [start.partition for start in message.starts]
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
         stays = group is None or self._idle.touch(group.id)
@@ -134,17 +139,19 @@ class ConsumeRequests:
         elif group is not None and stays:
             before = Made(0, group.config, group.version)
         else:
-            before = Made(0, config, 0)
+            before = Made(0, config, 0, owners=client.payers)
         if group is not None and not stays:
             starts = self._where(group, starts)
         name = _topic_id(message), message.group
-        change = payloads.GroupChange(*name, config, starts, before.version)
+        change = payloads.GroupChange(*name, config, starts, before.version, before.owners)
         payload = payloads.encode(change)
         index = self._desk.propose(log.GROUP, payload)
         changes = not before.version or config != before.config
-        self._making[name] = Made(index, config, before.version + changes)
+        self._making[name] = Made(
+            index, config, before.version + changes, before.owners, before.partitions + len(starts)
+        )
         self._desk.pending.add(index, partial(self._joined, client, message), request)
-        self._dispatch.joins((client.session, message.subscription), index)
+        self._dispatch.joins((client.session, message.subscription), index, client.payers)
 
     def _where(self, group: GroupState, starts: list[Start]) -> list[Start]:
         """Positions of a group that is created again: its present ones in all partitions that it
@@ -158,25 +165,45 @@ class ConsumeRequests:
         }
         return [*here.values(), *(start for start in starts if start.partition not in here)]
 
-    def _check_quota(self, client: Client, message: Subscribe, is_new: bool) -> None:
-        """Raises BadRequest if the session may have no further subscription, or the shard no new group."""
+    def _check_quota(self, client: Client, message: Subscribe, group: GroupState | Made | None) -> None:
+        """Raises BadRequest if the client's accounts may have no further subscription."""
         quota = self._quota
         if self._dispatch.numbers.counts(client.session, message.subscription) > quota.subscriptions:
             raise BadRequest(
                 f"more subscriptions than the quota cluster.quota.subscriptions, {quota.subscriptions}",
                 hint="end one, or raise it in cluster.toml",
             )
-        if message.group and is_new:
-            self.admit_group()
+        account = client.payers
+        for payer in account:
+            most = payer.most(quota, "subscriptions")
+            if self._dispatch.numbers.of_payer(client.session, message.subscription, payer) > most:
+                raise BadRequest(
+                    f"{payer.text} has as many subscriptions as the quota "
+                    f"cluster.quota.{payer.quota('subscriptions')} allows, {most}",
+                    hint="end one, or raise it in cluster.toml",
+                )
+        if message.group and group is None:
+            self.admit_group(client, len(message.starts))
+        elif isinstance(group, GroupState):
+            cursors = self._ledger.cursors
+            fresh = [start for start in message.starts if group.id not in cursors.get(start.partition, ())]
+            self._check_groups(group.owners, len(fresh))
 
-    def admit_group(self) -> None:
-        """Raises BadRequest if this shard has as many groups as it may have."""
+    def admit_group(self, client: Client, partitions: int) -> None:
+        """Count a new group, once for each of its `partitions` here. Raises BadRequest."""
         most = self._quota.groups
         if len(self._ledger.groups) + len(self._making) >= most:
             raise BadRequest(
                 f"this shard has as many groups as the quota cluster.quota.groups allows, {most}",
                 hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
             )
+        self._check_groups(client.payers, max(1, partitions))
+
+    def _check_groups(self, owners: tuple[Payer, ...], count: int) -> None:
+        for owner in owners:
+            coming = sum(made.partitions for made in self._making.values() if owner in made.owners)
+            owned = self._ledger.owned.count("groups", owner) + coming
+            check_owned(self._quota, owner, "groups", owned=owned, count=count)
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group on its way to the log, or None."""
@@ -276,7 +303,7 @@ class ConsumeRequests:
         subscription = Subscription(client.session, client.consumer, asker.origin, message, lease_ms)
         starts = [start for start in message.starts if start.partition in self._ledger.partitions]
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
-        self._dispatch.subscribe(subscription, group.id if group else None, positions)
+        self._dispatch.subscribe(subscription, group.id if group else None, positions, client.payers)
         if message.holding is not None:
             self._dispatch.keep(subscription, message.holding, self._desk.boot_ms, lease_ms)
         mode = group.config.mode if group else ""

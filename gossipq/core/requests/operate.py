@@ -144,8 +144,10 @@ class OperateRequests:
             self._propose(request, log.REGROUP, payload, answer)
         else:
             assert message.config is not None, "checked above"
-            self._consuming.admit_group()
-            made = payloads.GroupChange(message.topic_id, message.group, message.config, starts)
+            self._consuming.admit_group(request.sender, len(starts))
+            made = payloads.GroupChange(
+                message.topic_id, message.group, message.config, starts, owners=request.sender.payers
+            )
             self._propose(request, log.GROUP, payloads.encode(made), answer)
 
     def _place(self, start: Start) -> int:

@@ -11,6 +11,7 @@ survives kill -9.
 
 import msgspec
 
+from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId
 from gossipq.values import (
     AccessChange,
@@ -42,12 +43,12 @@ class TopicChange(msgspec.Struct, array_like=True, frozen=True):
     """A version of a topic. The kind TOPIC is for shards with its partitions.
 
     META_TOPIC is for the meta shard. There id 0 means a new topic, whose id becomes the entry's
-    index.
+    index, and `owners` are the accounts that it counts for.
     """
 
     info: TopicInfo
     deleted: bool = False
-    owners: tuple[tuple[str, str], ...] = ()  #: not used any more
+    owners: tuple[Payer, ...] = ()
 
 
 class InstalledTopics(msgspec.Struct, array_like=True, frozen=True):
@@ -85,7 +86,7 @@ class RequestKey(msgspec.Struct, array_like=True, frozen=True):
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     """The policy of a group, and its start in partitions that are new to it.
 
-    `version` is that of the replaced policy; 0 = the group is new.
+    `version` is that of the replaced policy; 0 = the group is new, and counts for `owners`.
     """
 
     topic_id: int
@@ -93,7 +94,7 @@ class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     config: GroupConfig
     starts: list[Start]
     version: int = 0
-    owners: tuple[tuple[str, str], ...] = ()  #: not used any more
+    owners: tuple[Payer, ...] = ()
 
 
 class LeaseRow(msgspec.Struct, array_like=True, frozen=True):

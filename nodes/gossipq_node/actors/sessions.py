@@ -1,6 +1,7 @@
 """Who talks to a worker: sessions by their connections, and which of them have fallen silent."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from msgspec import structs
@@ -16,6 +17,7 @@ from gossipq.limits import (
 )
 from gossipq.messages import Hello
 from gossipq.permissions import Rights, digest
+from gossipq.rates import Payer, payers
 from gossipq.types import Origin, SessionId, ShardId
 from gossipq.values import Quota
 from gossipq.wire import ownership
@@ -33,6 +35,7 @@ class Session:
 
     __slots__ = (
         "absent_ms",
+        "account",
         "acts_for",
         "batches",
         "bytes",
@@ -60,6 +63,7 @@ class Session:
         )
         self.resets = False  #: whether it is told by RESET what has ended
         self.renewed_ms = 0  #: when its leases were renewed last
+        self.account: tuple[Payer, ...] = ()  #: that it counts for
         self.shown, self.acts_for = b"", ""  #: the digest of its token, and for whom it acts
         self.key = b""  #: of its owner; it has the producers that are made of it
         self.producers: set[bytes] = set()  #: those that were seen to be
@@ -100,6 +104,7 @@ class Sessions:
         """`token`: what the nodes of the cluster know; b"": nothing. `quota`: how many sessions are
         greeted."""
         self._token, self._quota = token, quota
+        self._counts = Counter[Payer]()  #: sessions of each address and user
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
         #: of connections: shards that HELLO was said on, and in which term they were led
@@ -135,8 +140,11 @@ class Sessions:
             hint = "an operator did that: gossipq client kick; ask why"
             raise Refused("this session was ended", hint=hint, retry_after_ms=left_ms)
         session = self._sessions.get(hello.session)
+        account = payers(address, rights.user if rights is not None else "")
         if session is None:
-            self._check_quota()
+            self._check_quota(account)
+        elif session.client.rights is not rights and session.client.consumer:
+            self._check_quota([payer for payer in account if payer not in session.account], fresh=False)
         over = session is not None and session.may_less(rights)
         if session is not None and over:
             self._end(session)
@@ -152,8 +160,10 @@ class Sessions:
                 ownership.is_of_node(self._token, hello.key),
             )
             session.client = Client(hello.session, name, node, address, rights)
+            self._charge(session, account)
         elif session.client.rights is not rights:
             session.client = structs.replace(session.client, rights=rights)
+            self._charge(session, account)
         session.shown, session.acts_for = digest(hello.auth) if hello.auth else b"", hello.user
         if len(session.origins) >= CONNECTIONS_MAX:
             self._leave(min(session.origins, key=session.origins.__getitem__))
@@ -169,15 +179,31 @@ class Sessions:
         self._end(session)
         return session.client.session
 
-    def _check_quota(self) -> None:
-        """Raises Busy if no further session may be greeted."""
-        most = self._quota.sessions
-        if len(self._sessions) >= most:
-            raise Busy(
-                f"all sessions exist that the quota cluster.quota.sessions allows, {most}",
-                hint="raise it in cluster.toml, or end some: gossipq client ls",
-                retry_after_ms=SESSION_SILENCE_MS,
-            )
+    def _charge(self, session: Session, account: tuple[Payer, ...]) -> None:
+        """The session is on that account now; () = it is over."""
+        self._counts.update(account)
+        self._counts.subtract(session.account)
+        for payer in session.account:
+            if not self._counts[payer]:
+                del self._counts[payer]
+        session.account = account
+
+    def _check_quota(self, account: Iterable[Payer], fresh: bool = True) -> None:
+        """`fresh`: one session more. Raises Busy."""
+        quota = self._quota
+        for name, count, most in (
+            ("sessions", len(self._sessions) - (not fresh), quota.sessions),
+            *(
+                (payer.quota("sessions"), self._counts[payer], payer.most(quota, "sessions"))
+                for payer in account
+            ),
+        ):
+            if count >= most:
+                raise Busy(
+                    f"all sessions are there that the quota cluster.quota.{name} allows, {most}",
+                    hint="raise it in cluster.toml, or end some: gossipq client ls",
+                    retry_after_ms=SESSION_SILENCE_MS,
+                )
 
     def lost(self, origin: Origin, now_ms: int) -> None:
         """A connection has ended. When it was the last one of its session, that has a moment to come back."""
@@ -277,6 +303,7 @@ class Sessions:
                 self._reset.append(origin)
             self._leave(origin)
         self._sessions.pop(session.client.session, None)
+        self._charge(session, ())
         self.absent.pop(session.client.session, None)
 
     def over(self, now_ms: int) -> list[SessionId]:

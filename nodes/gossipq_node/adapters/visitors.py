@@ -50,7 +50,7 @@ class Visitors:
     `turned_away` counts those that found no place, or were hung up on."""
 
     def __init__(self, quota: Quota = QUOTA, first_bytes: int = ENDLESS_BYTES) -> None:
-        self._at_all, self._of_address = quota.connections, quota.client_connections
+        self._at_all, self._of_address = quota.connections, quota.address_connections
         self._first_bytes = first_bytes
         self._by_fd: dict[int, Visitor] = {}
         self.newcomers: dict[int, Visitor] = {}  #: who has not said anything yet

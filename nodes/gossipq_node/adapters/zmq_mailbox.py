@@ -346,7 +346,7 @@ class ZmqMailbox:
                 self._connections[tag] = about
                 self._poller.register(about.monitor, zmq.POLLIN)
             if peers:
-                of_peers = Quota(client_connections=quota.client_connections)
+                of_peers = Quota(address_connections=quota.address_connections)
                 self._peers = Connections(self._context, self._routers[PEERS], of_peers)
         except ConfigError:
             self._named.close()
