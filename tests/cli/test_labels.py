@@ -19,7 +19,7 @@ first followers follow follows free goes here holds in kind last lead leading le
 memory minute name newest next number of oldest on option origin other out p passed path per pid point
 position process published range reason refused restarts role roles rss rtt rules runs seconds seen servers
 silent size span spooled state store stored takeovers term time to tokens total trial used user users value
-verb version virtual what when who why with worker workers ms copies failures dead
+verb version virtual waiting waits for what when who why with worker workers ms copies failures dead
 """
 PLAIN = set(WORDS.split())
 

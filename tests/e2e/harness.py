@@ -154,12 +154,14 @@ class Raw:
         self.send(encode(message, shard, request_id), *([batch] if batch else []))
 
     def receive(self, patience_s: float = PATIENCE_S) -> Answer | None:
-        """The next message, or None."""
-        if not self.socket.poll(int(patience_s * 1000)):
-            return None
-        frames = self.socket.recv_multipart()
-        header, message = decode(frames[0])
-        return Answer(header, message, frames[1] if len(frames) > 1 else b"")
+        """The next message, or None. A PONG without a request is the node's look for who is still there."""
+        end_s = time.monotonic() + patience_s
+        while self.socket.poll(max(0, int((end_s - time.monotonic()) * 1000))):
+            frames = self.socket.recv_multipart()
+            header, message = decode(frames[0])
+            if header.request_id or not isinstance(message, Pong):
+                return Answer(header, message, frames[1] if len(frames) > 1 else b"")
+        return None
 
     def ask(self, message: Message, shard: int = NODE_SHARD, batch: bytes = b"") -> Message:
         """The answer with the request's id. A request without any is an assertion error."""

@@ -18,7 +18,7 @@ GROUPS = {
         "peek": "Look at records without consuming them.",
         "msg": "Show, find, cancel, move, edit and remove records.",
         "schedule": "Store records by a cron expression or every so often.",
-        "job": "Show a record as a job, wait for its result, count failed jobs by error.",
+        "job": "Show a record as a job, wait for its result, cancel it, count failed jobs by error.",
         "run": "Run the handlers of an application.",
         "outbox": "Publish the rows that transactions left in an outbox.",
     },
@@ -47,7 +47,7 @@ GROUPS = {
     "Maintain": {
         "config": "Show or check the configuration a node would run with.",
         "store": "Inspect, check, copy, shrink, restore a data directory, offline.",
-        "backup": "Back up a running cluster, incrementally.",
+        "backup": "Back up a running cluster, or a stopped node, incrementally.",
         "export": "Write records, acks and states to Parquet or LMDB files.",
         "spark": "Run Spark jobs over exports: growth, latency, dead, search, replay.",
         "bench": "Measure publish, consume, end to end, round trip, and latency.",

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from gossipq import values as wire
 from gossipq.times import unix_ms_of
+from gossipq.types import SessionId
 
 # --- nodes
 
@@ -213,7 +214,7 @@ class Consumption:
 class ClientSession:
     """A session as one worker sees it. Counters begin when it connected there."""
 
-    session: bytes  #: the first bytes of its id
+    session: SessionId  #: its first bytes; `bytes` would name the field below to Python 3.14
     client: str  #: its own description
     version: str
     node: str
