@@ -130,6 +130,6 @@ def test_flow_and_priority_of_each_language(
     drivers[by].ask("connect", servers=[node.endpoint])
     (partition, offset), *_ = drivers[by].publish(topic, {"value": b"x"}, flow="ada", priority=7)
     assert partition == crc32(b"ada") % PARTITIONS
-    assert mq.record(f"{topic}/{partition}/{offset}").why().lines[:2] == ["flow ada", "priority 7"]
+    assert mq.record(f"{topic}/{partition}/{offset}").why().lines[:2] == ("flow ada", "priority 7")
     with pytest.raises(Exception, match="priority"):
         drivers[by].publish(topic, {"value": b"x"}, priority=10)
