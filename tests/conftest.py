@@ -19,6 +19,7 @@ from hypothesis import settings
 from gossipq.wire import proofs
 from gossipq_client import testing
 from ports import settled_port
+from processes import group_lives
 from waiting import until
 
 HOME = Path(__file__).resolve().parent.parent
@@ -242,7 +243,7 @@ class RunningNode:
         group = self.process.pid
         self.signal_all(signal.SIGKILL)
         self._wait()
-        until(lambda: not _runs(group), what="processes of a killed node still run")
+        until(lambda: not group_lives(group), what="processes of a killed node still run")
 
     def signal_all(self, number: int) -> None:
         """Signal the node and its processes. The number of a node that was waited for may be that of a
@@ -263,16 +264,6 @@ class RunningNode:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             process.stdout.close()
-
-
-def _runs(group: int) -> bool:
-    """Whether a process of a group runs. One that is dead and not yet waited for does not."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
-            if int(its_group) == group and state not in "ZX":
-                return True
-    return False
 
 
 @pytest.fixture

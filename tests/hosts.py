@@ -13,6 +13,7 @@ from gossipq.messages import StatusReply
 from gossipq_client import connect
 from gossipq_node.directory import DirectoryManifest
 from ports import settled_port
+from processes import lives
 from waiting import until
 
 HOME = Path(__file__).parents[1]
@@ -105,10 +106,3 @@ class Host:
     def wipe(self) -> None:
         shutil.rmtree(self.data)
         self.log.unlink()
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

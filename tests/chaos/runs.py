@@ -15,6 +15,7 @@ from typing import Any
 from chaos.results import RESULTS, committed
 from conftest import HOME
 from e2e.cluster import Cluster
+from e2e.harness import bad_frames
 from e2e.load import TOPIC, Account, Load, account, drain, read
 from e2e.replicas import records
 from gossipq.limits import SESSION_SILENCE_MS
@@ -53,11 +54,9 @@ def members(nodes: Cluster) -> list[str]:
         return [f"{row.group} of {row.topic}" for row in mq.admin.stats().groups if row.consumers]
 
 
-def unread(nodes: Cluster) -> int:
+def strays(nodes: Cluster) -> int:
     """Messages that no process of the cluster could use."""
-    return sum(
-        status.bad_frames + sum(worker.bad_frames for worker in status.workers) for status in nodes.statuses()
-    )
+    return sum(map(bad_frames, nodes.statuses()))
 
 
 def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
@@ -72,9 +71,9 @@ def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
     nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
     time.sleep(SETTLE_S)
     until(lambda: not members(nodes), GHOST_S, "all clients have ended, and groups count consumers")
-    before = unread(nodes)
+    before = strays(nodes)
     time.sleep(SETTLE_S)
-    assert unread(nodes) - before < STRAY_MAX, "two processes answer each other for ever"
+    assert strays(nodes) - before < STRAY_MAX, "two processes answer each other for ever"
     nodes.stop()
     return found, sum(records(member.data, TOPIC) == seen for member in nodes.members)
 

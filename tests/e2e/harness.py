@@ -133,6 +133,11 @@ class Answer(NamedTuple):
     batch: bytes
 
 
+def bad_frames(status: StatusReply) -> int:
+    """Messages that no process of the node could use."""
+    return status.bad_frames + sum(worker.bad_frames for worker in status.workers)
+
+
 class Raw:
     """A DEALER that sends whatever it is told."""
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from e2e.harness import PRODUCER, Node, Raw, Tcp, anonymous_bytes
+from e2e.harness import PRODUCER, Node, Raw, Tcp, anonymous_bytes, bad_frames
 from gossipq import limits
 from gossipq.messages import (
     Ack,
@@ -85,10 +85,6 @@ def serve_one(node: Node) -> None:
         for msg in mq.read("served", start=offset, follow=True):
             assert msg.value == b"normal"
             break
-
-
-def bad_frames(status: StatusReply) -> int:
-    return status.bad_frames + sum(worker.bad_frames for worker in status.workers)
 
 
 def refused(status: StatusReply) -> int:

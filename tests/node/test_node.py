@@ -22,6 +22,7 @@ from gossipq.wire import ownership
 from gossipq.wire.frames import decode, encode
 from gossipq_node.machine import raise_file_limit
 from ports import settled_port
+from processes import lives
 from waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -134,13 +135,6 @@ def command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def test_a_node_is_ready_small_answers_and_drains(
     start: Callable[..., Node], asking: Callable[[Node], Asker]
 ) -> None:
@@ -163,7 +157,7 @@ def test_a_node_is_ready_small_answers_and_drains(
     code, log = node.end()
     assert code == 0, log
     assert "drained" in log
-    until(lambda: all(map(gone, children)))
+    until(lambda: not any(map(lives, children)))
 
 
 def test_a_killed_worker_is_back_and_status_says_so(
@@ -195,7 +189,7 @@ def test_a_killed_frontdoor_is_back(start: Callable[..., Node], asking: Callable
         pid for pid in node.family()[1:] if pid != worker.pid and b"spawn_main" in command_line(pid)
     ]
     os.kill(frontdoor, signal.SIGKILL)
-    until(lambda: gone(frontdoor))
+    until(lambda: not lives(frontdoor))
     assert asker.status(lambda status: status.led == status.shards).workers[0].pid == worker.pid
 
 
@@ -218,7 +212,7 @@ def test_children_end_with_their_parent_and_the_next_node_starts(start: Callable
     node.process.kill()
     again = start("--workers", "1", port=node.port)
     assert again.ready()
-    until(lambda: all(map(gone, children)))
+    until(lambda: not any(map(lives, children)))
 
 
 def test_a_directory_in_use_is_refused(start: Callable[..., Node]) -> None:

@@ -214,8 +214,8 @@ class Consuming(Settling):
             self._subscribe(part)  # its old credit would bring it some of them again
 
     def cancelled(self, message: Cancelled) -> None:
-        """The jobs of records were cancelled. Those that user code has not begun are passed over; the others
-        are lost here, and their handlers are told.
+        """The jobs of records were cancelled. Records that user code has not begun are passed over. The
+        others are lost here, and their handlers are told.
         """
         part = self.parts.get(message.subscription)
         if part is None:

@@ -21,7 +21,7 @@ class Retry(Exception):
 
 class RetryFlow(Retry):
     """A handler raises this when the whole flow of a record must wait for `after`, in seconds or as "5m": a
-    service answered 429, for example. The record comes again then, and no other record of its flow before.
+    service answered 429, for example. The record is redelivered then, and no other record of its flow before.
     No failure is counted. In a group of another order than "fair", only the record itself waits.
     """
 
