@@ -210,6 +210,7 @@ def test_children_end_with_their_parent_and_the_next_node_starts(start: Callable
     node.ready()
     children = node.family()[1:]
     node.process.kill()
+    node.process.wait()  # it has the lock of the directory until then
     again = start("--workers", "1", port=node.port)
     assert again.ready()
     until(lambda: not any(map(lives, children)))
