@@ -267,11 +267,11 @@ class Driver:
                 "`async with connect() as mq:`",
             )
 
-    def _do(self, step: Callable[[], T]) -> T:
+    def _do(self, step: Callable[..., T], *arguments: Any) -> T:
         """One step of the session, done whole. Raises ClientClosed and what the step raises."""
         self._engine.check()
         self._require_loop()
-        return self._engine.step(step)
+        return self._engine.step(step, *arguments)
 
     def _wake(self) -> None:
         """Whoever waits looks again whether it is ready. From any thread."""
@@ -373,7 +373,7 @@ class Driver:
     def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
         """Call `call` in the event loop once all flights are done."""
         later = partial(self._loop.call_soon, call)
-        if not self._do(lambda: self._engine.when_done(flights, later)):
+        if not self._do(self._engine.when_done, flights, later):
             later()
 
     def _ack_one(self, record: Record[Any]) -> None:
@@ -394,7 +394,7 @@ class Driver:
     def _begin(self, held: Held, offset: int) -> None:
         """User code begins with a record whose leader must know before, or whose part has to be looked at."""
         self._require_loop()
-        self._do(lambda: self._engine.begin(held, offset))
+        self._do(self._engine.begin, held, offset)
         self._mind_hands()
 
     def _mind_hands(self) -> None:
@@ -566,7 +566,7 @@ class Driver:
                     del self._queued[place]
                     self._gates.pop(place, None)
         engine.session.advance(engine.clock.now())
-        sent = self._do(lambda: send(heir(writer)))
+        sent = self._do(send, heir(writer))
         self._depart()
         return sent
 

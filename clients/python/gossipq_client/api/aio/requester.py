@@ -47,7 +47,7 @@ class Requester:
             if deadline_ms is not None:
                 left_s = max(0.0, deadline_ms - client._engine.now_ms()) / 1000
             await client._until(lambda: requests.reply(correlation, consuming) is not None, left_s)
-            reply = client._do(lambda: requests.reply(correlation, consuming))
+            reply = client._do(requests.reply, correlation, consuming)
             if reply is None:
                 raise NoReply(f"no reply from {topic!r} within {seconds} s", hint=f"gossipq group ls {topic}")
             message = client._changed_message(*reply)
@@ -72,7 +72,7 @@ class Requester:
         """Before the first request: the topic of replies, and this client's own route of it."""
         client, requests = self._client, self._current()
         consuming = client._engine.session.consuming
-        client._do(lambda: requests.renew(consuming))
+        client._do(requests.renew, consuming)
         if requests.ready:
             return
         await client._ask(make_replies(), META_SHARD, Topics)

@@ -67,9 +67,8 @@ class Runner(Run):
         client._engine.check()
         try:
             await self._start_up()
-            self._crews = client._do(
-                lambda: [TaskCrew(client, handler, self._limits.stop_at_end) for handler in self._handlers]
-            )
+            for handler in self._handlers:
+                self._crews.append(client._do(TaskCrew, client, handler, self._limits.stop_at_end))
             for crew in self._crews:
                 for _ in range(crew.handler.workers):
                     self._start_worker(crew)

@@ -31,14 +31,14 @@ class Connection(Driver):
             raise
 
     def _ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
-        call = self._do(lambda: self._engine.session.calls.ask(request, shard))
+        call = self._do(self._engine.session.calls.ask, request, shard)
         self._answered(call, self._timeout)
         return call.answer(kind)
 
     def _talk(self, talk: Talk[Result]) -> Result:
         """Waits for each call of a talk, until its end."""
         while True:
-            step, end = self._do(lambda: go_on(talk))
+            step, end = self._do(go_on, talk)
             if step is None:
                 return end  # type: ignore[return-value]
             if isinstance(step, Call):

@@ -3,7 +3,7 @@
 ahead, and the verbs for these.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import TracebackType, UnionType
 from typing import Any, Generic, Self, Unpack, cast, overload
@@ -142,7 +142,7 @@ class Message(Record[Data], Generic[Data], eq=False):
         """
         if not self._settled:
             self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
-            self._client._do(lambda: self._held.lose([(self.offset, self.offset + 1)]))
+            self._client._do(self._held.lose, [(self.offset, self.offset + 1)])
 
     @shows(publish_options, Common, PublishOptions)
     def ack_with(
@@ -233,7 +233,7 @@ class Message(Record[Data], Generic[Data], eq=False):
             log.warning("%s", lost)
             note_lost = self._client._engine.session.consuming.note_lost
             place = self._held.partition, self.offset, self.offset + 1
-            self._client._do(lambda: note_lost(self._held.part, [place]))
+            self._client._do(note_lost, self._held.part, [place])
 
 
 class ChangedMessage(Message[Data], Generic[Data], eq=False):
@@ -309,7 +309,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                 yield message
                 if subscription.over:
                     return
-            client._do(partial(consuming.took, subscription, held, held.taken - first))
+            client._do(consuming.took, subscription, held, held.taken - first)
             held = None
             if consuming.credit_due:
                 client._exchange()
@@ -425,7 +425,7 @@ class Fetcher:
         """
         state = self._state
         if not (state.fetches or state.over or state.paused) and self._client._engine.usable:
-            self._client._do(lambda: self._client._engine.session.consuming.pause(self._state))
+            self._client._do(self._client._engine.session.consuming.pause, self._state)
             self._client._exchange()
 
     def close(self) -> None:
@@ -438,11 +438,11 @@ class Fetcher:
         if isinstance(subscription.error, ClientClosed):
             raise subscription.error
         if not subscription.asked:
-            client._do(lambda: client._engine.session.subscribe(subscription))
+            client._do(client._engine.session.subscribe, subscription)
         engine, consuming = client._engine, client._engine.session.consuming
         give_back, leave_later = partial(consuming.break_off, subscription, fetch), engine.later.append
         try:
-            pieces = client._do(lambda: consuming.fetch(subscription, count, fetch))
+            pieces = client._do(consuming.fetch, subscription, count, fetch)
             if pieces:
                 if consuming.credit_due or engine.session.links.out:
                     client._exchange()
@@ -451,7 +451,7 @@ class Fetcher:
             if pieces and sum(map(len, pieces)) < more.least:
                 linger_s = wait_s if more.linger_s is None else more.linger_s
                 pieces = self._linger(count, linger_s, more.least, fetch)
-            client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
+            client._do(consuming.fetched, subscription, bool(pieces), fetch)
             if engine.session.links.out:
                 client._exchange()
             client._mind_hands()
@@ -477,12 +477,12 @@ class Fetcher:
         deadline_ms, left_s = engine.now_ms() + wait_s * 1000, wait_s
         while True:
             if client._await_records(subscription, min(left_s or LOOK_S, LOOK_S)):
-                if pieces := client._do(self._taking(count, fetch)):
+                if pieces := self._take(count, fetch):
                     return pieces  # otherwise another fetch was faster
             elif subscription.over or subscription.finished:
                 return []
             left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
-            if (error := client._do(lambda: engine.waits_for(subscription, client._timeout))) is not None:
+            if (error := client._do(engine.waits_for, subscription, client._timeout)) is not None:
                 raise error
             if not left_s and subscription.looked_up:
                 return []
@@ -493,16 +493,17 @@ class Fetcher:
         """
         client, subscription, engine = self._client, self._state, self._client._engine
         deadline_ms = engine.now_ms() + wait_s * 1000
-        pieces = client._do(self._taking(0, fetch))
+        pieces = self._take(0, fetch)
         while (found := sum(map(len, pieces))) < least:
             left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
             if not client._await_records(subscription, left_s):
                 return pieces
-            pieces = client._do(self._taking(count - found, fetch))
+            pieces = self._take(count - found, fetch)
         return pieces
 
-    def _taking(self, count: int, fetch: object) -> Callable[[], list[Piece]]:
-        return partial(self._client._engine.session.consuming.take, self._state, count, fetch)
+    def _take(self, count: int, fetch: object) -> list[Piece]:
+        take = self._client._engine.session.consuming.take
+        return self._client._do(take, self._state, count, fetch)
 
 
 def _said(options: FetchOptions) -> tuple[tuple[str, str], ...]:
@@ -601,7 +602,7 @@ class Consumers(Producers):
     def _subscribed(self, asked: Joining, stop_at_end: bool) -> Subscription[Any]:
         state = self._engine.made_subscription(asked, stop_at_end)
         subscription: Subscription[Any] = Subscription(self, state)
-        self._do(lambda: self._engine.session.subscribe(state))
+        self._do(self._engine.session.subscribe, state)
         self._exchange()
         return subscription
 
@@ -829,12 +830,12 @@ class Consumers(Producers):
         if not self._until(lambda: all(consuming.told(*place) for place in places), seconds):
             raise NotConfirmed(f"no answer to an ack within {seconds} s", hint="it may be stored")
         for place in places:
-            self._do(partial(consuming.forget_lost, *place))
+            self._do(consuming.forget_lost, *place)
         if refused := next(filter(None, (consuming.refused_ack(*place) for place in places)), None):
             raise refused
         for message, place in zip(messages, places, strict=True):
             if late := consuming.too_late(*place):
-                self._do(partial(message._held.lose, late))
+                self._do(message._held.lose, late)
         for message in messages:
             message._require_lease()
 
@@ -883,19 +884,19 @@ class Consumers(Producers):
 
     def _report(self, held: Held, offset: int, done: float, text: str) -> None:
         """Report the progress of a record; it is sent within milliseconds."""
-        self._do(lambda: self._engine.session.consuming.report(held, offset, done, text))
+        self._do(self._engine.session.consuming.report, held, offset, done, text)
         self._soon()
 
     def _ack_with(self, held: Held, result: JobResult) -> None:
         """Ack a record with the result of its handler; it is sent within milliseconds."""
-        self._do(lambda: self._engine.session.consuming.ack_with(held, result))
+        self._do(self._engine.session.consuming.ack_with, held, result)
         self._soon()
 
     def _nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
         """Gives records back with an outcome. Most outcomes are sent within
         milliseconds, as acks are.
         """
-        self._do(lambda: self._engine.session.consuming.nack(held, first, end, outcome))
+        self._do(self._engine.session.consuming.nack, held, first, end, outcome)
         if self._engine.session.links.out:
             self._exchange()
         else:
@@ -903,7 +904,7 @@ class Consumers(Producers):
 
     def _extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
         """Asks the leader for a longer lease."""
-        call = self._do(lambda: self._engine.session.consuming.extend(held, offset, lease_ms))
+        call = self._do(self._engine.session.consuming.extend, held, offset, lease_ms)
         if call is not None:
             self._answered(call, self._timeout)
             call.answer(Request)
@@ -911,7 +912,7 @@ class Consumers(Producers):
     def _end(self, subscription: credit.Subscription) -> None:
         """Closes a subscription that is no longer used."""
         if self._engine.usable:
-            self._do(lambda: self._engine.session.consuming.close(subscription))
+            self._do(self._engine.session.consuming.close, subscription)
             self._exchange()
 
     def _before_flush(self) -> None:

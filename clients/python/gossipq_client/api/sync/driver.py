@@ -117,11 +117,11 @@ class Driver:
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
         self._waiting, self._bells = {}, []
 
-    def _do(self, step: Callable[[], T]) -> T:
+    def _do(self, step: Callable[..., T], *arguments: Any) -> T:
         """One step of the session, done whole. Raises ClientClosed and what the step raises."""
         engine = self._engine
         with self._lock:
-            return engine.step(step)
+            return engine.step(step, *arguments)
 
     def _settle_later(self) -> None:
         """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
@@ -181,7 +181,7 @@ class Driver:
 
     def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
         """Call `call` once all flights are done: here, or in the thread of the keeper."""
-        if not self._do(lambda: self._engine.when_done(flights, call)):
+        if not self._do(self._engine.when_done, flights, call):
             call()
 
     def _ack_one(self, record: Record[Any]) -> None:
@@ -207,7 +207,7 @@ class Driver:
 
     def _begin(self, held: Held, offset: int) -> None:
         """As in the asyncio twin."""
-        self._do(lambda: self._engine.begin(held, offset))
+        self._do(self._engine.begin, held, offset)
         self._mind_hands()
 
     def _mind_hands(self) -> None:

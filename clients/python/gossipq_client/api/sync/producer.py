@@ -341,7 +341,7 @@ class Producers(Connection):
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
         if checked.wait_s == 0:
             self._require_turn(writers)
-            self._do(lambda: self._engine.require_open(writers))
+            self._do(self._engine.require_open, writers)
         ids = [checked.made_id]
         copies = [] if copies is None else copies
         for target in targets:
@@ -430,13 +430,13 @@ class Producers(Connection):
         if known.virtual:
             many, targets = many.with_ids(self._engine.made_ids(len(raws))), self._targets(known)
         publishing = self._engine.session.publishing
-        listed = self._do(lambda: [plan(publishing, target, raws, many) for target in targets])
+        listed = [self._do(plan, publishing, target, raws, many) for target in targets]
         flights = [flight for each in listed for flight in each.flights]
         if parts is not None:
             parts += listed
         if many.wait_s == 0:
             self._require_turn([flight.writer for flight in flights])
-            self._do(lambda: self._engine.take_all(flights))
+            self._do(self._engine.take_all, flights)
             self._exchange()
         else:
             for at, flight in enumerate(flights):
@@ -507,8 +507,8 @@ class Producers(Connection):
         return [self._topic(name, create=False) for name in topic.virtual]
 
     def _topic(self, name: str, create: bool = True) -> Topic:
-        found = self._do(lambda: self._engine.find_topic(name, create))
+        found = self._do(self._engine.find_topic, name, create)
         if isinstance(found, Topic):
             return found
         self._answered(found, self._timeout)
-        return self._do(lambda: self._engine.learn_topic(name, found))
+        return self._do(self._engine.learn_topic, name, found)

@@ -53,9 +53,8 @@ class Runner(Run):
         client = self._client
         try:
             self._start_up()
-            self._crews = client._do(
-                lambda: [ThreadCrew(client, handler, self._limits.stop_at_end) for handler in self._handlers]
-            )
+            for handler in self._handlers:
+                self._crews.append(client._do(ThreadCrew, client, handler, self._limits.stop_at_end))
             for crew in self._crews:
                 for _ in range(crew.handler.workers):
                     self._start_worker(crew)
