@@ -15,6 +15,7 @@ import posixpath
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,77 +64,9 @@ MODULES = (
     "schemas",
 )
 EXAMPLES = HOME / "clients" / "python" / "examples"
-#: page of programs -> its title, and the task and the example of each
-PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
-    "publish": (
-        "Publish records",
-        {
-            "Publish and know that it is stored": "publish",
-            "Publish an order only once": "ids",
-            "Publish for later": "delay",
-            "Publish by a schedule": "schedules",
-            "Wait for the result of a job": "results",
-            "Publish a record with a unique name": "unique",
-            "Check values by a schema": "schema",
-            "Encrypt values": "sealed",
-            "Store a copy in several topics": "virtual_topic",
-        },
-    ),
-    "consume": (
-        "Consume records",
-        {
-            "Consume one by one": "consume",
-            "Fetch and ack in batches": "fetch",
-            "Consume with asyncio": "hello_asyncio",
-            "Keep the order of a key": "key_order",
-            "Give each customer a fair share": "fair",
-            "Let one consumer work at a time": "exclusive",
-            "Take only some routes": "routes",
-            "Consume several topics": "several_topics",
-            "Deliver at most once": "at_most_once",
-        },
-    ),
-    "handle": (
-        "Handle records with functions",
-        {
-            "Register handlers": "handlers",
-            "Register handlers in several modules": "modules",
-            "Report the progress of a job": "progress",
-            "Cancel a job that runs": "cancel",
-            "Handle many records in one call": "batches",
-            "Retry and reject": "retry",
-            "Replay dead letters": "dead_letters",
-            "Have one effect for each record": "inbox",
-            "Ack and publish in one step": "atomic_step",
-            "Publish in a transaction of the database": "outbox",
-            "Reply to requests": "request_reply",
-            "Handle records in a web application": "web",
-            "Publish from Flask": "flask_orders",
-            "Use gevent and --preload": "patched",
-            "Use the database of Django": "django_connections",
-            "Test handlers without a server": "test_shop",
-        },
-    ),
-    "read": (
-        "Read records again",
-        {
-            "Read from any position": "replay",
-            "Read partitions in the order of time": "in_time",
-            "Read into a table": "table",
-            "Export to files": "files",
-            "Use a queue without a server": "no_server",
-        },
-    ),
-    "mend": (
-        "Explain and mend from a program",
-        {
-            "Ask why a record does not move": "why",
-            "Replace a record": "mend",
-            "Pause a group": "pause",
-            "Mail alarms": "mail_alarms",
-        },
-    ),
-}
+#: the central parts of an example, which pages show
+EXCERPT = re.compile(r"^ *# -- in the guide\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!\\)(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 MODULE = re.compile(r"\b(?:gossipq|gossipq_client|collections|typing)(?:\.\w+)*\.(?=[A-Z])")
 QUOTED = re.compile(r": '([^']*)'")  #: an annotation that is evaluated when it is asked for
@@ -195,7 +128,7 @@ REMEDIES = {
     "no_place": "Free the address or the directory, or wait until it exists.",
     "store": "Read the message; `gossipq store verify --data DIR` examines the directory.",
     "out_of_memory": "Give the node more memory; its data is intact.",
-    "corrupt_log": "Replace the copy: see the runbooks of the operator's handbook.",
+    "corrupt_log": "Replace the copy, as the [runbook](../operate/runbooks.md#a-node-is-gone-for-good) says.",
     "unknown_kind": "Upgrade the node to the version of the others.",
     "export": "Read the message: it names the file or the option.",
     "torn_export": "Export again, into an empty directory.",
@@ -338,7 +271,8 @@ def metrics_page() -> str:
 
     return (
         "# Metrics\n\n"
-        "A node serves them at `/metrics`. The operator's handbook explains the health metrics.\n\n"
+        "A node serves them at `/metrics`. "
+        "[Monitoring](../operate/monitoring.md#pages-of-a-node) explains the health metrics.\n\n"
         + table(["metric", "kind", "labels", "meaning"], rows())
     )
 
@@ -386,12 +320,22 @@ def http_page() -> str:
     return "# HTTP operations\n\nFrom `openapi.json`.\n\n" + table(["operation", "meaning"], rows)
 
 
-def programs_page(title: str, tasks: dict[str, str]) -> str:
-    """Whole programs, each below the task that it does. The tests run them."""
-    text = [f"# {title}\n\nEach program runs as it is, beside a node that `gossipq node` started.\n"]
-    for task, name in tasks.items():
-        text.append(f"## {task}\n\n```python\n{(EXAMPLES / f'{name}.py').read_text('utf-8')}```\n")
-    return "\n".join(text)
+def excerpts(source: str) -> list[str]:
+    """The marked parts of an example, as pages show them."""
+    return [textwrap.dedent(lines).rstrip() + "\n" for lines in EXCERPT.findall(source)]
+
+
+def with_programs(text: str) -> str:
+    """Add the whole program below the last part of it that the page shows, folded."""
+    below = dict[str, str]()
+    for path in sorted(EXAMPLES.glob("*.py")):
+        source = path.read_text("utf-8")
+        shown = [part for part in excerpts(source) if f"```python\n{part}```\n" in text]
+        if shown:
+            last = max(shown, key=lambda part: text.index(f"```python\n{part}```\n"))
+            program = textwrap.indent(f"```python\n{source}```\n", "    ")
+            below[last] = f'\n??? example "The whole program: {path.name}"\n\n{program}'
+    return PYTHON.sub(lambda found: found[0] + "\n" + below.get(found[1], ""), text) if below else text
 
 
 def signature(name: str, found: Callable[..., Any]) -> str:
@@ -482,8 +426,6 @@ def made() -> dict[str, str]:
         "reference/python/names.md": names_page(),
         "reference/python/answers.md": answers_page(),
     }
-    for name, (title, tasks) in PROGRAMS.items():
-        pages[f"how-to/{name}.md"] = programs_page(title, tasks)
     for name in MODULES:
         pages[f"reference/python/{name}.md"] = module_page(f"gossipq_client.api.sync.{name}")
     for name in ("embedded", "testing", "lake"):
@@ -533,7 +475,7 @@ class Site:
         shutil.copy(HOME / "docs" / "search-worker.js", self.out)
         for name, page in self.pages.items():
             front = "---\nsearch:\n  exclude: true\n---\n\n" if page in UNSEARCHED else ""
-            self._put(page, front + separated(self._linked(name, page)))
+            self._put(page, front + with_programs(separated(self._linked(name, page))))
 
     def _put(self, path: str, text: str) -> None:
         (self.out / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Health words for nodes and clusters, the same on every surface. docs/operate/handbook.md lists them.
+"""Health words for nodes and clusters, the same on every surface. docs/operate/monitoring.md lists them.
 
 A finding has one word. Its scope says what the word is about: the observer, a node, a shard, or one
 copy of a shard. The words are ordered by precedence: if several apply, the first describes the
@@ -424,7 +424,7 @@ def of_error(error: GossipqError) -> State | None:
 
 def table() -> list[tuple[str, str, str, str]]:
     """Rows of (word, scope, whether /readyz stays 200, meaning), by precedence, for
-    docs/operate/handbook.md.
+    docs/operate/monitoring.md.
     """
     return [
         (state, MEANINGS[state].scope, "yes" if MEANINGS[state].serves else "no", MEANINGS[state].text)

@@ -51,9 +51,13 @@ def test_every_written_page_is_in_the_navigation(site: tuple[Path, Any]) -> None
     assert [page for page in pages if f" {page}\n" not in navigation] == []
 
 
-def test_each_example_is_a_program_of_a_page(made: Any) -> None:
-    shown = [name for _, tasks in made["PROGRAMS"].values() for name in tasks.values()]
-    assert sorted(shown) == sorted(path.stem for path in made["EXAMPLES"].glob("*.py"))
+def test_each_example_is_whole_on_a_page(site: tuple[Path, Any], made: Any) -> None:
+    pages = "".join(path.read_text("utf-8") for path in site[0].rglob("*.md"))
+    text = "".join(line.strip() for line in pages.splitlines())
+    programs = {path.name: path.read_text("utf-8") for path in made["EXAMPLES"].glob("*.py")}
+    assert programs
+    whole = {name: "".join(line.strip() for line in source.splitlines()) for name, source in programs.items()}
+    assert sorted(name for name, source in whole.items() if source not in text) == []
 
 
 def test_pages_that_are_kept_are_those_made_from_code(made: Any) -> None:

@@ -81,7 +81,7 @@ def test_type_checkers_find_what_make_install_installs(tmp_path: Path) -> None:
     assert 'Argument 1 to "publish"' in ran.stdout
 
 
-#: what a flag means, wherever it stands -> words that it is not called by; docs/how-to/guide.md has the table
+#: what a flag means in every command -> words that it is not called by (docs/how-to/command-line.md)
 FLAGS = {
     "-n, --number": ("--limit", "--max"),
     "--from": ("--start", "--since", "--begin"),
@@ -119,10 +119,10 @@ def test_a_thing_has_one_flag_in_all_verbs() -> None:
     assert wrong == []
 
 
-def test_the_table_of_flags_is_in_the_guide() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "guide.md").read_text("utf-8")
+def test_the_table_of_flags_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md").read_text("utf-8")
     for words in FLAGS:
-        assert f"| `{words.replace(', ', '`, `')}`" in guide, words
+        assert f"| `{words.replace(', ', '`, `')}`" in page, words
 
 
 def test_a_format_and_json_exclude_each_other(gossipq: Any) -> None:

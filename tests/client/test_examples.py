@@ -27,7 +27,12 @@ EXAMPLES = sorted(
     path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem not in OWN_TESTS
 )
 PATIENCE_S = 30
-SHOWN_IN = ("README.md", "docs/how-to/guide.md")
+OTHER_PROGRAMS = ("export.md", "webhooks.md", "wsgi.md")  #: also show other code
+SHOWN_IN = [
+    HOME / "README.md",
+    *(path for path in sorted((HOME / "docs" / "how-to").glob("*.md")) if path.name not in OTHER_PROGRAMS),
+    HOME / "docs" / "operate" / "monitoring.md",
+]
 EXCERPT = re.compile(r"^ *# -- in the guide\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
 EXCERPT_LINES_MAX = 5
 
@@ -211,7 +216,7 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
     assert applied(database) == TRANSFERS + 3
 
 
-# --- README.md and docs/how-to/guide.md ---------------------------------------------------------------------
+# --- README.md and docs/how-to -----------------------------------------------------------------------------
 
 
 def excerpts(source: str) -> list[str]:
@@ -232,7 +237,7 @@ def test_marks_come_in_pairs_and_what_they_mark_is_short(example: Path) -> None:
 
 
 def test_documents_show_examples_that_are_run() -> None:
-    text = "".join((HOME / document).read_text("utf-8") for document in SHOWN_IN)
+    text = "".join(document.read_text("utf-8") for document in SHOWN_IN)
     shown = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     known = {example.read_text("utf-8"): example.name for example in sorted(FOLDER.glob("*.py"))}
     parts = {part: name for source, name in known.items() for part in excerpts(source)}
@@ -245,5 +250,5 @@ def test_documents_show_examples_that_are_run() -> None:
     }
     assert [name for part, name in parts.items() if part not in shown] == [], "marked and not shown"
     assert [name for name in known.values() if f"`{name}`" not in text] == [], (
-        "README.md or docs/how-to/guide.md names every example"
+        "README.md or a page of docs/how-to names every example"
     )

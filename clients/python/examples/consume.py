@@ -4,5 +4,5 @@ import gossipq
 
 with gossipq.connect() as mq:
     for msg in mq.consume("orders", group="billing", stop_at_end=True):
-        with msg:  # left well: acked; left by an exception: failed, comes again after a second
+        with msg:  # acks at its end; an exception fails the record (redelivered after 1 s)
             print(msg.offset, msg.key, msg.value.decode(), msg.headers)

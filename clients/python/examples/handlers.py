@@ -21,7 +21,7 @@ class Order:
 # -- in the guide
 @mq.consumer("shop", group="packers", workers=4)
 def pack(order: Order) -> None:  # or bytes, str, dict, a Struct; async def; the message itself
-    print(f"{order.count} {order.item} packed")  # returns: acked; raises: as in retry.py
+    print(f"{order.count} {order.item} packed")  # returning acks the record; raising fails it
 
 
 # --

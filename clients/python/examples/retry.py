@@ -17,7 +17,7 @@ with gossipq.connect() as mq:
     mq.publish_many("payments", [b"10 EUR", b"nonsense", b"20 EUR"])
     # -- in the guide
     for msg in mq.consume("payments", group="bank", attempts_max=5, backoff=["100ms", "1s", "10m"]):
-        with msg:  # left well: acked; Retry: after the backoff; Reject, or the fifth failure: a dead letter
+        with msg:  # acks at its end; after its fifth exception a record is a dead letter
             pay(msg)
         # --
         print(msg.value.decode(), "attempt", msg.attempt)
