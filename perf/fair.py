@@ -1,19 +1,21 @@
 """Measures groups of order "fair": what they cost, and how long a quiet flow waits while another one floods.
 
-python perf/fair.py --pairs 3        records a second of a fair group beside one by arrival, in batches
+python perf/fair.py --pairs 3        processor time of a record in a fair group beside one by arrival, in
+                                     batches, for three ways in which flows are mixed
 python perf/fair.py --index          cost of choosing a record with 10 and with 100,000 flows, and memory
 python perf/fair.py --quiet          wait of a quiet flow behind a flood of 100 to 10,000 records; draws
                                      docs/pictures/fair.svg
 """
 
 import argparse
+import random
 import statistics
 import time
 import tracemalloc
 from pathlib import Path
 
 from chart import lines
-from stage import node
+from stage import cpu_s, node
 
 from gossipq.core.delivery.flows import FlowIndex
 from gossipq.values import GroupConfig
@@ -24,32 +26,50 @@ BACKLOG, CHOSEN = 1_000_000, 20_000
 FLOODS, WORK_S, CREDIT = (100, 1_000, 10_000), 0.002, 5
 CHART = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "fair.svg"
 ORDERS = ("arrival", "fair")
+#: flows alternate in each batch; each batch is of one flow; the flow of each record is random
+SHAPES = ("alternating", "own", "random")
 
 
-def rate(mq: Client, topic: str, order: str) -> float:
-    """Records a second that one consumer gets in batches, of a backlog of FLOWS flows in turn."""
+def named(shape: str, batch: int, draw: random.Random) -> list[str]:
+    """Return the flows of the records of a batch."""
+    if shape == "own":
+        return [f"flow {batch % FLOWS}"] * BATCH
+    return [f"flow {at % FLOWS if shape == 'alternating' else draw.randrange(FLOWS)}" for at in range(BATCH)]
+
+
+def cost(mq: Client, pid: int, topic: str, order: str, shape: str) -> tuple[float, float]:
+    """Return the processor time of a record in microseconds, of the node and of a consumer that reads it, and
+    the records a second. One consumer gets a backlog in batches.
+    """
+    draw = random.Random(1)
     mq.create_topic(topic, partitions=1)
-    flows = [f"flow {at % FLOWS}" for at in range(BATCH)]
-    for _ in range(RECORDS // BATCH):
-        mq.post_many(topic, [bytes(SIZE)] * BATCH, flows=flows, partition=0)
+    for batch in range(RECORDS // BATCH):
+        mq.post_many(topic, [bytes(SIZE)] * BATCH, flows=named(shape, batch, draw), partition=0)
     mq.flush()
     began_s, left = time.perf_counter(), RECORDS
+    used_s = cpu_s(pid) + time.process_time()
     while left:
-        batch = mq.fetch(topic, group="g", n=BATCH, wait=30.0, order=order)
-        mq.ack_soon(batch)
-        left -= len(batch)
+        found = mq.fetch(topic, group="g", n=BATCH, wait=30.0, order=order)
+        assert sum(len(msg.value) for msg in found) == SIZE * len(found), "each value is read"
+        mq.ack_soon(found)
+        left -= len(found)
     mq.flush()
-    return RECORDS / (time.perf_counter() - began_s)
+    took_s, used_s = time.perf_counter() - began_s, cpu_s(pid) + time.process_time() - used_s
+    return used_s / RECORDS * 1e6, RECORDS / took_s
 
 
 def pairs(count: int) -> None:
     with node() as at, connect(at.server) as mq:
-        ratios = []
-        for number in range(count):
-            found = {order: rate(mq, f"{order}-{number}", order) for order in ORDERS}
-            ratios.append(found["fair"] / found["arrival"])
-            print(", ".join(f"{order} {each:,.0f}/s" for order, each in found.items()))
-        print(f"ratio {statistics.median(ratios):.2f} of {[round(each, 2) for each in sorted(ratios)]}")
+        for shape in SHAPES:
+            ratios = []
+            for number in range(count):
+                found = {
+                    order: cost(mq, at.pid, f"{order}-{shape}-{number}", order, shape) for order in ORDERS
+                }
+                ratios.append(found["arrival"][0] / found["fair"][0])
+                print(", ".join(f"{order} {us:.2f} us, {rate:,.0f}/s" for order, (us, rate) in found.items()))
+            text = f"ratio of records in a processor second {statistics.median(ratios):.2f}"
+            print(f"{shape}: {text} of {[round(each, 2) for each in sorted(ratios)]}")
 
 
 def index() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from core.harness import FakeWorker, client, counters, single
 from gossipq import limits
+from gossipq.core.delivery import Part, PartitionView
 from gossipq.core.delivery.flow_limits import part_of
 from gossipq.core.delivery.flows import FlowIndex, FlowRun, flow_hash
 from gossipq.messages import (
@@ -22,11 +23,13 @@ from gossipq.messages import (
     Publish,
     RefusedMessage,
     SetGroup,
+    Subscribe,
+    Subscribed,
     Why,
 )
 from gossipq.operator_messages import GroupShown, PurgeTopic, ShowGroup
 from gossipq.types import FLOW_HASH, PRIORITY, PartitionKey
-from gossipq.values import GroupConfig, GroupOptions, Rate, Ref, TopicOptions
+from gossipq.values import GroupConfig, GroupOptions, Rate, Ref, Start, TopicOptions
 from gossipq.wire.batch import check, id_column, id_hash, seal
 
 ADA = client("ada")
@@ -272,6 +275,147 @@ class TestWhatComesBack:
         lost = ask(worker, Ack(1, [(partition, offset, offset + 1) for offset in range(10)]))
         assert isinstance(lost, Acked)
         assert not lost.lost
+
+
+class TestTogether:
+    """Many records chosen at once: those of a batch are one part."""
+
+    TURNS = ["ada", "bob", "cid"] * 4  # of a batch whose flows alternate
+
+    @staticmethod
+    def member(
+        worker: FakeWorker, config: GroupOptions = FAIR, gaps: bool = True, **more: Any
+    ) -> PartitionKey:
+        partition = single(worker.topic(config=TopicOptions(retain="forever")))
+        asked = Subscribe(1, "billing", [Start(partition)], 0, 0, config, gaps=gaps, **more)
+        assert isinstance(ask(worker, asked), Subscribed)
+        return partition
+
+    @staticmethod
+    def parts(worker: FakeWorker, records: int, size: int = 100_000) -> list[Part]:
+        """The parts of one delivery."""
+        worker.seen.clear()
+        ask(worker, Credit(1, records, size))
+        return [part for effects in worker.seen for each in effects.deliveries for part in each.parts]
+
+    @staticmethod
+    def view(worker: FakeWorker) -> PartitionView:
+        (group,) = worker.shards[1].dispatch.groups.values()
+        (view,) = group.views.values()
+        return view
+
+    @staticmethod
+    def of(part: Part) -> list[int]:
+        return [at for first, end in part.ranges or [(part.offset, part.end)] for at in range(first, end)]
+
+    def test_a_fetch_gets_a_part_of_each_batch(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, fetches=True)
+        publish(worker, partition, self.TURNS)
+        publish(worker, partition, ["ada"] * 12)
+        publish(worker, partition, ["eve"] * 6)
+        parts = self.parts(worker, 8)
+        assert [self.of(part) for part in parts] == [[0, 1, 2, 3, 4, 5], [24, 25]]
+        assert [self.of(part) for part in self.parts(worker, 4)] == [[6, 7, 8], [26]]
+
+    def test_a_part_has_gaps_and_the_records_between_come_later(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, fetches=True)
+        publish(worker, partition, ["ada"] * 4 + ["bob"] * 4)
+        (part,) = self.parts(worker, 4)
+        assert (part.ranges, part.count, part.whole) == ([(0, 2), (4, 6)], 4, False)
+        assert isinstance(ask(worker, Ack(1, [(partition, *each) for each in part.ranges])), Acked)
+        (part,) = self.parts(worker, 4)
+        assert part.ranges == [(2, 4), (6, 8)]
+        view = self.view(worker)
+        assert view.window.in_flight == 4
+        assert view.cursor.state.cursor == 2
+
+    def test_other_consumers_get_each_record_in_its_turn(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker)
+        publish(worker, partition, ["ada"] * 3 + ["bob"] * 3)
+        assert [self.of(part) for part in self.parts(worker, 6)] == [[0, 3], [1, 4], [2, 5]]
+
+    def test_without_gaps_a_part_is_one_range(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, gaps=False, fetches=True)
+        publish(worker, partition, ["ada"] * 3 + ["bob"] * 3)
+        publish(worker, partition, self.TURNS)
+        parts = self.parts(worker, 6)
+        assert [self.of(part) for part in parts] == [[0, 1], [3, 4], [8], [11]]
+
+    def test_a_higher_priority_is_a_part_of_its_own(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, fetches=True)
+        publish(worker, partition, ["ada", "bob"] * 3, [5, 5, 9, 9, 5, 5])
+        assert [self.of(part) for part in self.parts(worker, 6)] == [[2, 3], [0, 1, 4, 5]]
+
+    def test_members_share_a_small_rest(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, fetches=True)
+        asked = Subscribe(2, "billing", [Start(partition)], 100, 100_000, FAIR, fetches=True, gaps=True)
+        ask(worker, Credit(1, 100, 100_000))
+        ask(worker, asked)
+        publish(worker, partition, self.TURNS)
+        view = self.view(worker)
+        assert Counter(lease.number for _, _, lease in view.window.leases()).keys() == {1, 2}
+        held = [worker.shards[1].dispatch.holdings.held_by((ADA.session, number))[0] for number in (1, 2)]
+        assert (sum(held), min(held)) == (12, 4)  # as in a group by arrival
+
+    def test_bytes_of_credit_bound_it(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, fetches=True)
+        publish(worker, partition, self.TURNS)
+        (first,) = self.parts(worker, 12, 1)
+        assert first.count == 1
+        found = self.parts(worker, 0, 5 * first.charge)  # the first one has used more than its loan
+        assert [part.count for part in found] == [4, 1]  # and so does the last one
+        assert self.view(worker).window.in_flight == 6
+
+    def test_limits_of_flows_hold(self) -> None:
+        worker = FakeWorker()
+        limited = GroupOptions(order="fair", flow_concurrency=2, concurrency=5)
+        partition = self.member(worker, limited, fetches=True)
+        publish(worker, partition, self.TURNS)
+        parts = self.parts(worker, 12)
+        assert sorted(at for part in parts for at in self.of(part)) == [0, 1, 2, 3, 4]
+        view = self.view(worker)
+        assert view.flow_limits is not None
+        assert sorted(view.flow_limits.in_flight.values()) == [1, 2, 2]
+
+    def test_expired_records_are_not_delivered(self) -> None:
+        worker = FakeWorker()
+        topic = worker.topic(config=TopicOptions(retain="forever", ttl_ms=1_000, expire="drop"))
+        partition = single(topic)
+        ask(worker, Subscribe(1, "billing", [Start(partition)], 0, 0, FAIR, gaps=True, fetches=True))
+        publish(worker, partition, self.TURNS)
+        worker.tick(900)
+        publish(worker, partition, self.TURNS)
+        worker.tick(200)
+        found = [at for part in self.parts(worker, 24) for at in self.of(part)]
+        assert sorted(found) == list(range(12, 24))
+
+    def test_records_that_came_back_are_delivered_once_more(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, fetches=True)
+        publish(worker, partition, self.TURNS)
+        (part,) = self.parts(worker, 6)
+        ask(worker, Nack(1, [(partition, part.offset, part.end)], 0, False))
+        found = [at for part in self.parts(worker, 12) for at in self.of(part)]
+        assert sorted(found) == list(range(12))
+
+    def test_records_that_retention_removed_are_passed_over(self) -> None:
+        worker = FakeWorker()
+        partition = self.member(worker, fetches=True)
+        for _ in range(3):
+            publish(worker, partition, self.TURNS)
+        (part,) = self.parts(worker, 3)
+        ask(worker, Ack(1, [(partition, part.offset, part.end)]))
+        ask(worker, PurgeTopic(partition, 36))
+        publish(worker, partition, self.TURNS)
+        found = [at for part in self.parts(worker, 100) for at in self.of(part)]
+        assert sorted(found) == list(range(36, 48))
 
 
 class TestPolicy:

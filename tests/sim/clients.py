@@ -317,6 +317,7 @@ class Consumer(Party):
             shares=True,
             gaps=self.fails > 0,
             key_runs=self.key_runs,
+            fetches=self.fails > 0 and self.options.order == "fair",
             cancels=True,
         )
         self.asked = self.ask(message)

@@ -189,8 +189,9 @@ class Paces:
         interval_ms = rate.per_ms / (rate.records * CLOCKS)
         for part in delivery.parts:
             view = member.group.views.get(part.partition)
-            for offset in range(part.offset, part.end) if view is not None else ():
-                what = asked(shard, view, offset) if view is not None and not part.ranges else None
+            ranges = (part.ranges or [(part.offset, part.end)]) if view is not None else []
+            for offset in [offset for first, end in ranges for offset in range(first, end)]:
+                what = asked(shard, view, offset) if view is not None else None
                 if what is None:
                     continue
                 name = member.group.state.name, part.partition, what[1]

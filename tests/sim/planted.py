@@ -1040,17 +1040,20 @@ def answered_twice_after_a_fault(patch: pytest.MonkeyPatch) -> None:
 
 def high_priorities_starve(patch: pytest.MonkeyPatch) -> None:
     """The lowest priority comes first."""
-    head = FlowIndex.head
 
-    def lowest(index: FlowIndex, *now: int) -> Any:
-        kept = index.levels
-        low = next((at for at, level in enumerate(kept) if level.turns), 0)
-        index.levels = [level if at == low else Level() for at, level in enumerate(kept)]
-        found = head(index, *now)
-        index.levels = kept
-        return found
+    def lowest(method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(index: FlowIndex, *args: Any) -> Any:
+            kept = index.levels
+            low = next((at for at, level in enumerate(kept) if level.turns), 0)
+            index.levels = [level if at == low else Level() for at, level in enumerate(kept)]
+            found = method(index, *args)
+            index.levels = kept
+            return found
 
-    patch.setattr(FlowIndex, "head", lowest)
+        return called
+
+    patch.setattr(FlowIndex, "head", lowest(FlowIndex.head))
+    patch.setattr(FlowIndex, "take", lowest(FlowIndex.take))
 
 
 def deficits_are_kept(patch: pytest.MonkeyPatch) -> None:
@@ -1079,7 +1082,15 @@ def turns_never_end(patch: pytest.MonkeyPatch) -> None:
     def stays(index: FlowIndex, run: FlowRun, end: int, spent: int = 0) -> None:
         drop(index, run, end, 0)
 
+    def takes(index: FlowIndex, most: int, together: bool) -> Any:
+        level = index.top
+        if level is not None:
+            level.deficits[level.turns[0]] = most
+        return take(index, most, together)
+
+    take = FlowIndex.take
     patch.setattr(FlowIndex, "drop", stays)
+    patch.setattr(FlowIndex, "take", takes)
 
 
 def slots_leak_at_a_takeover(patch: pytest.MonkeyPatch) -> None:

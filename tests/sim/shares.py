@@ -69,7 +69,7 @@ class Shares:
         member = shard.dispatch.subscriptions.get((session, delivery.subscription))
         if member is None or member.group is None or not member.ack:
             return
-        if member.group.state.config.mode != "shared":
+        if member.group.state.config.mode != "shared" or member.fetches:
             return
         _, unstarted, _ = held(shard, member)
         worked = self._worked((shard.id, session, member.number), now_ms)

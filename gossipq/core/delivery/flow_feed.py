@@ -4,6 +4,8 @@ A new leader reads the backlog anew, and so does a group whose order changes whi
 bounded part, so the leader serves from the start. Records are chosen among those that are in the index.
 """
 
+from array import array
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby, repeat
 
@@ -12,7 +14,7 @@ from gossipq.core.delivery.flow_limits import FlowLimits, GroupLimits
 from gossipq.core.delivery.flows import FlowIndex
 from gossipq.core.ledger import Ledger
 from gossipq.limits import PRIORITY
-from gossipq.types import FLOW_HASH, Index, Offset
+from gossipq.types import FLOW_HASH, LEASE, TTL, Index, Offset, Slice
 from gossipq.types import PRIORITY as PRIORITY_COLUMN
 
 FEED_SLICES = 1_024  #: slices that one turn adds to the index of a view: about 5 ms
@@ -46,10 +48,42 @@ class FlowFeed:
                 return is_whole
             ready = [(first, end) for first, end, _ in view.window.ready.overlap(flows.next, part.end)]
             for first, end in sorted(view.window.new(flows.next, part.end) + ready):
-                for run in self._runs(flows, part.index, part.columns, part.first - part.offset, first, end):
-                    flows.append(*run, part.time_ms)
+                self._add(flows, part, first, end)
+            flows.is_plain = flows.is_plain and not part.columns & (LEASE | TTL)
+            flows.record_bytes = max(flows.record_bytes, -(-part.size // part.batch_count))
             flows.next = part.end
         return False
+
+    def _add(self, flows: FlowIndex, part: Slice, first: Offset, end: Offset) -> None:
+        """Add the records [first, end) of a slice, those of each flow at once."""
+        shift = part.first - part.offset
+        of_level, of_flow = self._columns(flows, part.index, part.columns, first + shift, end + shift)
+        if of_level is None:
+            if of_flow is None or of_flow.count(of_flow[0]) == end - first:
+                flows.append(PRIORITY, of_flow[0] if of_flow else 0, first, end, part.time_ms)
+                return
+            found = defaultdict[int, list[Offset]](list)
+            for offset, flow in enumerate(of_flow, first):
+                found[flow].append(offset)
+            for flow, offsets in found.items():
+                flows.append_all(PRIORITY, flow, offsets, part.time_ms)
+            return
+        by_level = defaultdict[tuple[int, int], list[Offset]](list)
+        for offset, level_and_flow in enumerate(zip(of_level, of_flow or repeat(0), strict=False), first):
+            by_level[level_and_flow].append(offset)
+        for (priority, flow), offsets in by_level.items():
+            flows.append_all(priority, flow, offsets, part.time_ms)
+
+    def _columns(
+        self, flows: FlowIndex, entry: Index, columns: int, low: int, high: int
+    ) -> tuple["array[int] | None", "array[int] | None"]:
+        """Return priorities and hashes of flows of the records from `low` to `high` of a batch. None: each
+        has the same.
+        """
+        column = self._ledger.opened.column
+        priorities = column(entry, PRIORITY_COLUMN) if columns & PRIORITY_COLUMN else None
+        hashes = column(entry, FLOW_HASH) if flows.by_flow and columns & FLOW_HASH else None
+        return priorities and priorities[low:high], hashes and hashes[low:high]
 
     def _add_back(self, view: PartitionView, flows: FlowIndex, leader_ms: int) -> bool:
         """Add records that came back, ahead of the others of their flows. Returns whether these are all."""
@@ -83,16 +117,13 @@ class FlowFeed:
         """The records [first, end) of a batch as runs of one flow each. `shift` is the number of a record in
         its batch, less its offset.
         """
-        column, low, high = self._ledger.opened.column, first + shift, end + shift
-        hashes = column(entry, FLOW_HASH) if flows.by_flow and columns & FLOW_HASH else None
-        priorities = column(entry, PRIORITY_COLUMN) if columns & PRIORITY_COLUMN else None
-        if hashes is None and priorities is None:
+        of_level, of_flow = self._columns(flows, entry, columns, first + shift, end + shift)
+        if of_level is None and of_flow is None:
             yield PRIORITY, 0, first, end
             return
-        of_flow = repeat(0, end - first) if hashes is None else hashes[low:high]
-        of_level = repeat(PRIORITY, end - first) if priorities is None else priorities[low:high]
-        for (priority, flow), same in groupby(zip(of_level, of_flow, strict=True)):
-            stop = first + sum(1 for _ in same)
+        named = zip(of_level or repeat(PRIORITY, end - first), of_flow or repeat(0, end - first), strict=True)
+        for (priority, flow), same in groupby(named):
+            stop = first + len(list(same))
             yield priority, flow, first, stop
             first = stop
 

@@ -129,6 +129,12 @@ class FlowLimits:
             self._full = {name: full_ms for name, full_ms in self._full.items() if full_ms > now_ms}
             self._known_max = max(KNOWN_FLOWS, 2 * len(self._full))
 
+    def pick(self, flow: int, first: Offset, end: Offset, now_ms: int) -> None:
+        """Count records that are delivered next."""
+        if self.most < UNLIMITED:
+            self.take(first, end, flow)
+        self.delivered(flow, end - first, now_ms)
+
     def take(self, first: Offset, end: Offset, flow: int) -> None:
         """Records of a flow are in flight from now on."""
         self.leased.set(first, end, flow)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from heapq import heappop, heappush
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gossipq.core.delivery.policy import within
@@ -109,9 +110,12 @@ class FlowRun(NamedTuple):
 class Level:
     """The flows of one priority. A flow has a slot while it has records."""
 
-    __slots__ = ("ages", "deficits", "flows", "heads", "sizes", "slots", "spare", "tails", "turns")
+    __slots__ = (
+        "ages", "count", "deficits", "flows", "heads", "sizes", "slots", "spare", "tails", "turns",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.count = 0  #: records of all flows
         self.slots: dict[int, int] = {}  #: by hash of the flow
         self.flows = array("Q")  #: by slot, as the next ones
         self.heads, self.tails = array("i"), array("i")  #: first and last entry of its queue
@@ -171,8 +175,9 @@ class FlowIndex:
     """
 
     __slots__ = (
-        "_counts", "_firsts", "_lifted", "_nexts", "_passed", "_spare", "age_after_ms", "bounds", "by_flow",
-        "held", "later", "levels", "next", "run", "weights",
+        "_counts", "_firsts", "_lifted", "_nexts", "_passed", "_spare", "_spare_count", "_weights_more",
+        "age_after_ms", "bounds", "by_flow",
+        "held", "is_plain", "later", "levels", "next", "record_bytes", "run", "weights",
     )  # fmt: skip
 
     def __init__(self, first: Offset, config: GroupConfig) -> None:
@@ -180,6 +185,7 @@ class FlowIndex:
         self.next = first
         self.by_flow = config.order == FAIR  #: otherwise all records are of one flow
         self.weights = weights_of(config)
+        self._weights_more = sum([weight - WEIGHT for weight in self.weights.values()])
         self.age_after_ms = config.age_after_ms
         self._passed = 0  # records of higher priorities that were delivered while a lower one was too old
         self._lifted = NONE  # the priority of `run`, if it is next because of its age
@@ -191,7 +197,9 @@ class FlowIndex:
         self.levels = [Level() for _ in range(PRIORITY_MAX + 1)]
         # entries of all queues: a run of records each, and the entry behind it
         self._firsts, self._counts, self._nexts = array("q"), array("i"), array("i")
-        self._spare = NONE  # first unused entry
+        self._spare, self._spare_count = NONE, 0  # first unused entry, and how many there are
+        self.is_plain = True  #: no record in it had a lease or a time to live of its own
+        self.record_bytes = 1  #: of the largest record, as the average of its batch
 
     # --- filling --------------------------------------------------------------------------------------------
 
@@ -202,13 +210,14 @@ class FlowIndex:
             self._counts.append(count)
             self._nexts.append(behind)
             return len(self._firsts) - 1
-        self._spare = self._nexts[entry]
+        self._spare, self._spare_count = self._nexts[entry], self._spare_count - 1
         self._firsts[entry], self._counts[entry], self._nexts[entry] = first, count, behind
         return entry
 
     def append(self, priority: int, flow: int, first: Offset, end: Offset, time_ms: int = 0) -> None:
         """Add records behind all others of their flow. They came at this leader time."""
         level = self.levels[priority]
+        level.count += end - first
         if self.age_after_ms:
             level.came(end - first, time_ms, self.age_after_ms // AGE_STEPS)
         slot = level.slots.get(flow)
@@ -224,6 +233,30 @@ class FlowIndex:
             return
         level.tails[slot] = self._nexts[tail] = self._entry(first, end - first, NONE)
 
+    def append_all(self, priority: int, flow: int, offsets: list[Offset], time_ms: int = 0) -> None:
+        """Like `append` of each record, at once. The offsets must rise."""
+        count = len(offsets)
+        if count == offsets[-1] - offsets[0] + 1:
+            self.append(priority, flow, offsets[0], offsets[-1] + 1, time_ms)
+            return
+        self.append(priority, flow, offsets[0], offsets[0] + 1, time_ms)
+        if 2 * self._spare_count > len(self._firsts):  # use entries again
+            for offset in offsets[1:]:
+                self.append(priority, flow, offset, offset + 1, time_ms)
+            return
+        level, entry = self.levels[priority], len(self._firsts)
+        if self.age_after_ms:
+            level.came(count - 1, time_ms, self.age_after_ms // AGE_STEPS)
+        slot = level.slots[flow]
+        self._firsts.extend(offsets[1:])
+        self._counts.extend(repeat(1, count - 1))
+        self._nexts.extend(range(entry + 1, entry + count))
+        self._nexts[-1] = NONE
+        self._nexts[level.tails[slot]] = entry
+        level.tails[slot] = entry + count - 2
+        level.sizes[slot] += count - 1
+        level.count += count - 1
+
     def put_first(self, priority: int, flow: int, first: Offset, end: Offset, time_ms: int = 0) -> None:
         """Add records before all others of their flow. They came back at this leader time."""
         level = self.levels[priority]
@@ -235,6 +268,7 @@ class FlowIndex:
                 level.came(end - first, time_ms, self.age_after_ms // AGE_STEPS)
             level.heads[slot] = self._entry(first, end - first, level.heads[slot])
             level.sizes[slot] += end - first
+            level.count += end - first
 
     # --- choosing -------------------------------------------------------------------------------------------
 
@@ -341,18 +375,73 @@ class FlowIndex:
             level.deficits[slot] = 0
             level.turns.rotate(-1)
 
+    @property
+    def top(self) -> Level | None:
+        """The highest priority with records that wait for their turn, or None."""
+        return next((self.levels[each] for each in BY_RANK if self.levels[each].turns), None)
+
+    def take(self, most: int, together: bool) -> list[tuple[Offset, Offset]]:
+        """Remove the next records of one priority, up to `most`, from an index without limits and ages.
+        Returns their ranges in turn. `together`: the order of the ranges does not matter, so a flow may get
+        the records of several turns in one if all flows get as many.
+        """
+        level = self.top
+        assert level is not None, "some records wait"
+        found, left, visits, rounds = list[tuple[Offset, Offset]](), most, 0, 1
+        turns, deficits, flows, weight_of = level.turns, level.deficits, level.flows, self.weights.get
+        while left > 0 and turns:
+            if visits <= 0:  # a round begins
+                visits = len(turns)
+                rounds = max(1, left // (visits + self._weights_more)) if together else 1
+            slot, visits = turns[0], visits - 1
+            if len(turns) == 1:
+                deficits[slot] = left
+            elif deficits[slot] <= 0:
+                deficits[slot] = weight_of(flows[slot], WEIGHT) * rounds
+            count = self._take_of(level, slot, min(deficits[slot], left), found)
+            deficits[slot] -= count
+            left -= count
+            if level.heads[slot] == NONE:
+                level.close(slot)
+            elif deficits[slot] <= 0:
+                turns.rotate(-1)
+        level.count -= most - left
+        return found
+
+    def _take_of(self, level: Level, slot: int, most: int, found: list[tuple[Offset, Offset]]) -> int:
+        """Move the first records of a flow into `found`, up to `most`. Returns how many."""
+        firsts, counts, nexts, entry, left = self._firsts, self._counts, self._nexts, level.heads[slot], most
+        while left and entry != NONE:
+            first, count = firsts[entry], counts[entry]
+            if count > left:
+                found.append((first, first + left))
+                firsts[entry], counts[entry], left = first + left, count - left, 0
+                break
+            found.append((first, first + count))
+            left -= count
+            behind = nexts[entry]
+            nexts[entry], self._spare, entry = self._spare, entry, behind
+            self._spare_count += 1
+        level.heads[slot] = entry
+        level.sizes[slot] -= most - left
+        return most - left
+
     def _cut(self, level: Level, slot: int, count: int) -> None:
         """Remove records from the first entry of a flow."""
         entry = level.heads[slot]
         self._firsts[entry] += count
         self._counts[entry] -= count
         level.sizes[slot] -= count
+        level.count -= count
         if self.age_after_ms:
             level.left(count)
         if not self._counts[entry]:
             level.heads[slot] = self._nexts[entry]
-            self._nexts[entry] = self._spare
-            self._spare = entry
+            self._free(entry)
+
+    def _free(self, entry: int) -> None:
+        self._nexts[entry] = self._spare
+        self._spare, self._spare_count = entry, self._spare_count + 1
 
     def backlog(self, flow: int, window: "Window") -> int:
         """Count the records of a flow that wait, without those at its head that have left."""

@@ -88,6 +88,19 @@ class Holdings:
         view.window.move_all(ranges, lease)
         self._start(lease, deadline_ms)
 
+    def lease_new(
+        self, view: PartitionView, ranges: list[tuple[Offset, Offset]], lease: Lease, deadline_ms: int
+    ) -> None:
+        """Lease new records that are being delivered, in rising ranges. The limits of their flows count
+        them already. Raises NoSuchMove.
+        """
+        lease.first, lease.end = ranges[0][0], ranges[-1][1]
+        lease.open = sum([high - low for low, high in ranges])
+        view.window.lease_new(ranges, lease)
+        self._start(lease, deadline_ms)
+        view.unlogged += ranges
+        self.unlogged[view] = None
+
     def _start(self, lease: Lease, deadline_ms: int) -> None:
         lease.deadline_ms = deadline_ms
         self._deadlines.set(lease, deadline_ms)

@@ -22,6 +22,7 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.flow_feed import FlowFeed
+from gossipq.core.delivery.flow_picks import FlowPicks
 from gossipq.core.delivery.flows import FlowIndex
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import BACK, KeyOrder
@@ -75,6 +76,7 @@ class Selector:
         self.settlement = settlement
         self.readback = readback
         self.flow_feed = flow_feed
+        self.flow_picks = FlowPicks(ledger, turn, attempts, holdings)
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         #: groups to look at for records of other keys; boot time
         self.busy_keys: Deadlines[int] = Deadlines()
@@ -103,6 +105,10 @@ class Selector:
         if view.flows is not None and not self.flow_feed.feed(view, view.flows, self.turn.leader_ms):
             self.turn.dirty.add(view.group.id)  # another turn continues
             self.turn.more = True
+        if view.flows is not None and member.lane_in(view) is None:
+            parts, lease_ms = self.flow_picks.hand(view, view.flows, member, sharers, self._room(view))
+            if parts:
+                return Handed(parts, lease_ms)
         while (candidate := self._candidate(view, member)) is not None:
             if self.holdings.overdue or self.turn.looks <= 0:
                 # a backlog that has expired, or just a long one: another turn continues

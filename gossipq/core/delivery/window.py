@@ -241,6 +241,13 @@ class Window:
         """Return the parts of [first, end) that are new."""
         return self.ahead.missing(max(first, self.next), end)
 
+    def are_new(self, ranges: Ranges) -> bool:
+        """True if all records of rising ranges are new."""
+        ahead = self.ahead
+        if ranges[0][0] < self.next or not ahead.reaches(ranges[0][0], ranges[-1][1]):
+            return ranges[0][0] >= self.next
+        return not any(map(ahead.reaches, *zip(*ranges, strict=True)))
+
     def overlap(self, first: Offset, end: Offset) -> list[StateRange]:
         """Return the parts of [first, end) that have a state."""
         return self._states.overlap(first, end)
@@ -389,6 +396,19 @@ class Window:
             self.ready.set_all(ranges, to.tries)
             if self.came is not None:
                 self.came += ranges
+
+    def lease_new(self, ranges: Ranges, lease: Lease) -> None:
+        """Lease new records in rising ranges that do not touch. `slots` has counted them."""
+        if (NEW, LEASED) not in MOVES:
+            _refuse(NEW, LEASED)
+        if not self.are_new(ranges):
+            _refuse(LEFT, LEASED)
+        self.ahead.add_all(ranges)
+        if self.ahead.starts[0] == self.next:
+            self.next = self.ahead.ends[0]
+            self.ahead.drop_below(self.next)
+        self._states.set_all(ranges, lease)
+        self.in_flight += lease.open
 
     def _take_off(self, state: RecordState, parts: Ranges) -> None:
         """Take records that were in a state off the indexes."""
