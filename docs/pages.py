@@ -26,6 +26,8 @@ import gossipq_client
 from gossipq import alarms, errors, next_steps, permissions, verbs
 from gossipq_cli import failures
 from gossipq_cli.main import root
+from gossipq_gateway.v1 import openapi
+from gossipq_gateway.v1.table import OPERATIONS
 
 HOME = Path(__file__).resolve().parent.parent
 #: document outside docs/ -> its page
@@ -310,14 +312,16 @@ def states_page() -> str:
 
 
 def http_page() -> str:
-    path = HOME / "clients" / "gateway" / "gossipq_gateway" / "v1" / "openapi.json"
     rows = [
         [f"`{method.upper()} {where}`", operation["description"]]
-        for where, operations in json.loads(path.read_text("utf-8"))["paths"].items()
+        for where, operations in json.loads(openapi.document(OPERATIONS))["paths"].items()
         for method, operation in operations.items()
         if isinstance(operation, dict) and "description" in operation
     ]
-    return "# HTTP operations\n\nFrom `openapi.json`.\n\n" + table(["operation", "meaning"], rows)
+    text = (
+        "`GET /v1/openapi.json` has them with their fields; `python -m gossipq_gateway.v1.openapi` prints it."
+    )
+    return f"# HTTP operations\n\n{text}\n\n" + table(["operation", "meaning"], rows)
 
 
 def excerpts(source: str) -> list[str]:

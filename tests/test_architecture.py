@@ -293,6 +293,7 @@ IMPORTERS = {
     "starlette": ("gossipq_gateway", "gossipq_dialects", "gossipq_starlette"),
     "jinja2": ("gossipq_gateway.console.pages",),
     "uvicorn": ("gossipq_gateway.listener",),
+    "httptools": ("gossipq_gateway.connection",),
     "websockets": ("gossipq_dialects.kapokmq.sockets",),
     "uvloop": ("gossipq_gateway.service",),
     "cronsim": ("gossipq_node.adapters.calendar",),

@@ -19,9 +19,9 @@ from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect as connect_gossipq
 from gossipq_dialects import forms
 from gossipq_dialects.kapokmq import KapokMq, wire
-from gossipq_dialects.kapokmq.sockets import Socket
 from gossipq_dialects.options import KapokMqOptions
-from gossipq_gateway import listener, room
+from gossipq_gateway import connection, room
+from gossipq_gateway.connection import BoundedConnection
 from waiting import until
 
 VECTORS = vectors("kapokmq")
@@ -255,7 +255,7 @@ def test_what_a_consumer_does_not_read_goes_to_others(
     shared_node: RunningNode, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before it counts as not acked."""
-    monkeypatch.setattr(listener, "STALLED_S", 1.0)
+    monkeypatch.setattr(connection, "STALLED_S", 1.0)
     dialect, count = KapokMq(ANYWHERE, KapokMqOptions(push_retry_time=300)), 100
     with gateway_of(shared_node.endpoint, dialect), ExitStack() as stack:
         stalled = stack.enter_context(_raw(dialect.at.port, f"Consumers/Conn/{topic}/1"))
@@ -280,30 +280,29 @@ def test_pings_and_fragments_of_strangers_have_a_bound(
 ) -> None:
     """Unread answers to pings, endless fragments, incomplete messages."""
     monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
-    made = list[Socket]()
-    enter = Socket.connection_made
-    monkeypatch.setattr(Socket, "connection_made", lambda self, line: made.append(self) or enter(self, line))
+    made = list[BoundedConnection]()
+    upgrade = BoundedConnection.upgrade
+    monkeypatch.setattr(
+        BoundedConnection, "upgrade", lambda self, protocol: made.append(self) or upgrade(self, protocol)
+    )
     with _raw(port, "Producers/Conn/t/1") as line:
         for _ in range(200):
             line.sendall((b"\x89\xfd\0\0\0\0" + bytes(125)) * 1_000)
-        assert made[0].transport.get_write_buffer_size() < 1 << 20
+        until(lambda: made)
+        assert made[0].unread_bytes < 1 << 20
     large = b"\x81\xff" + (2 << 20).to_bytes(8, "big") + bytes(4 + (900 << 10))
     with _raw(port, "Producers/Conn/t/1") as line:
         line.sendall(b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 20_000)
         assert _ends(line)
     with _raw(port, "Producers/Conn/t/1") as first, _raw(port, "Producers/Conn/t/1") as second:
         first.sendall(large)
-        until(lambda: _unread(made[2]) > 800 << 10)
+        until(lambda: len(made) > 3 and made[2].message_bytes > 800 << 10)
         second.sendall(large)
         assert _ends(second)
-        assert not made[2].transport.is_closing()
+        assert not made[2].is_closing
     with _raw(port, "Producers/Conn/t/1") as third:
         third.sendall(large)
-        until(lambda: _unread(made[4]) > 800 << 10)
-
-
-def _unread(line: Socket) -> int:
-    return listener.unfinished(line._wire)
+        until(lambda: len(made) > 4 and made[4].message_bytes > 800 << 10)
 
 
 def _ends(line: socket.socket) -> bool:

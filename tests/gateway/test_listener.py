@@ -4,8 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from typing import Any
 from unittest.mock import AsyncMock
@@ -16,11 +15,11 @@ from starlette.responses import Response
 
 from gossipq.errors import NoPlace
 from gossipq_cli.failures import FAILED, explain
-from gossipq_gateway import listener, manners, room, seats, service
+from gossipq_gateway import connection, listener, manners, room, seats, service
+from gossipq_gateway.connection import BoundedConnection, Frames
 from gossipq_gateway.dialect import Place
-from gossipq_gateway.listener import BoundedWebSocket, listening
+from gossipq_gateway.listener import listening
 from gossipq_gateway.manners import body_of
-from gossipq_gateway.seats import Seats
 from gossipq_gateway.settings import Settings
 
 SILENT_S = 0.2
@@ -69,7 +68,7 @@ def test_strangers_fill_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: py
 
 def test_a_socket_whose_reader_stands_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers no ping and reads no data: waiting for a close would never end."""
-    monkeypatch.setattr(listener, "FAREWELL_S", SILENT_S)
+    monkeypatch.setattr(connection, "FAREWELL_S", SILENT_S)
     monkeypatch.setattr(listener, "PING_S", SILENT_S)
     assert asyncio.run(_ended(bytes(32 << 20)))
 
@@ -103,26 +102,26 @@ async def _ended(said: bytes) -> bool:
 
 
 def test_a_socket_that_says_it_ends_and_takes_nothing_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "STALLED_S", SILENT_S)
-    asyncio.run(_closed())
-
-
-async def _closed() -> None:
+    monkeypatch.setattr(connection, "FAREWELL_S", SILENT_S)
     lost = asyncio.Event()
+    connection_lost = BoundedConnection.connection_lost
 
+    def lose(self: BoundedConnection, error: Exception | None) -> None:
+        connection_lost(self, error)
+        lost.set()
+
+    monkeypatch.setattr(BoundedConnection, "connection_lost", lose)
+    asyncio.run(_closed(lost))
+
+
+async def _closed(lost: asyncio.Event) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.send", "bytes": bytes(32 << 20)})
         await receive()
 
-    class Known(BoundedWebSocket):
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            lost.set()
-
-    ws = partial(Known, room=room.Room(), seats=Seats())
-    async with listening(app, Place("127.0.0.1", 0), ws=ws) as at, _socket(at) as (_, writer):
+    async with listening(app, Place("127.0.0.1", 0)) as at, _socket(at) as (_, writer):
         writer.write(b"\x88\x82\0\0\0\0\x03\xe8")
         await asyncio.wait_for(lost.wait(), 5)
 
@@ -130,41 +129,90 @@ async def _closed() -> None:
 def test_what_comes_over_sockets_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endless fragments, incomplete messages, unread answers to pings."""
     monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
-    asyncio.run(_overrun())
+    made = list[BoundedConnection]()
+    upgrade = BoundedConnection.upgrade
+    monkeypatch.setattr(
+        BoundedConnection, "upgrade", lambda self, protocol: made.append(self) or upgrade(self, protocol)
+    )
+    asyncio.run(_overrun(made))
 
 
-async def _overrun() -> None:
-    made = list[BoundedWebSocket]()
-
+async def _overrun(made: list[BoundedConnection]) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         while (await receive())["type"] != "websocket.disconnect":
             pass
 
-    class Known(BoundedWebSocket):
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **named)
-            made.append(self)
-
     large = b"\x82\xff" + (2 << 20).to_bytes(8, "big") + bytes(4 + (900 << 10))
-    ws = partial(Known, room=room.Room(), seats=Seats())
-    async with listening(app, Place("127.0.0.1", 0), ws=ws) as at:
+    async with listening(app, Place("127.0.0.1", 0)) as at:
         async with _socket(at) as (reader, writer):
             writer.write(b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 20_000)
             assert await _is_over(reader)
         for _ in range(2):
             async with _socket(at) as (reader, writer), _socket(at) as (late, other):
                 writer.write(large)
-                await _until(lambda: listener.unfinished(made[-2].conn) > 800 << 10)
+                await _until(lambda: made[-2].message_bytes > 800 << 10)
                 other.write(large)
                 assert await _is_over(late)
-                assert not made[-2].transport.is_closing()
+                assert not made[-2].is_closing
         async with _socket(at) as (reader, writer):
-            for _ in range(300):
-                writer.write((b"\x89\xfd\0\0\0\0" + bytes(125)) * 500)
-                await writer.drain()
-            assert made[-1].transport.get_write_buffer_size() < 1 << 20
+            with suppress(ConnectionError):
+                for _ in range(300):
+                    writer.write((b"\x89\xfd\0\0\0\0" + bytes(125)) * 500)
+                    await writer.drain()
+            await _until(lambda: made[-1].is_closing)
+
+
+def _frame(payload: bytes, opcode: int = 2, is_last: bool = True) -> bytes:
+    size = len(payload)
+    length = bytes((128 | size,)) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    return bytes((is_last << 7 | opcode,)) + length + b"mask" + payload
+
+
+@pytest.mark.parametrize("step", [1, 3, 1_000])
+def test_a_message_over_a_socket_is_counted_until_its_end(step: int) -> None:
+    """However its bytes arrive, also if pings stand between its fragments."""
+    parts = [
+        (_frame(bytes(100), is_last=False), 100, 1),
+        (_frame(bytes(50), opcode=9), 100, 1),
+        (_frame(bytes(300), opcode=0, is_last=False), 400, 2),
+        (_frame(b"", opcode=0), 0, 0),
+        (_frame(bytes(200)), 0, 0),
+        (_frame(bytes(200))[:-1], 199, 1),
+    ]
+    frames = Frames()
+    for sent, size, fragments in parts:
+        for at in range(0, len(sent), step):
+            frames.feed(sent[at : at + step])
+        assert (frames.size, frames.fragments) == (size, fragments)
+
+
+def test_a_socket_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the WebSocket is that of a dialect with a protocol of its own."""
+    monkeypatch.setattr(seats, "CONNECTIONS_MAX", 1)
+
+    async def run() -> None:
+        made = list[asyncio.Protocol]()
+
+        def protocol(**given: Any) -> asyncio.Protocol:
+            made.append(asyncio.Protocol())
+            return made[-1]
+
+        async with listening(_hello, Place("127.0.0.1", 0), ws=protocol) as at:
+            _, writer = await asyncio.open_connection(*at)
+            writer.write(UPGRADE)
+            await _until(lambda: len(made) == 1)
+            async with _asked(at, _sized(0)) as reader:
+                assert await _status(reader) == b"503"
+            writer.close()
+            async with asyncio.timeout(30):
+                while True:
+                    async with _asked(at, _sized(0)) as reader:
+                        if await _status(reader) == b"200":
+                            break
+
+    asyncio.run(run())
 
 
 @asynccontextmanager
@@ -279,7 +327,7 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
 @pytest.mark.parametrize("more", [b"x", b"\r\n"])
 def test_what_comes_behind_an_answer_has_an_end(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
     """The unread rest of a body, or lines before a next request that never comes."""
-    monkeypatch.setattr(listener, "HEADERS_S", SILENT_S)
+    monkeypatch.setattr(connection, "HEADERS_S", SILENT_S)
     head = _sized(100) if more == b"x" else _sized(0)
     assert asyncio.run(_goes_on(head, more))
 
@@ -321,7 +369,7 @@ async def _trailed() -> bytes:
 
 
 def test_requests_ahead_of_the_answers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "PIPELINED_MAX", 4)
+    monkeypatch.setattr(connection, "PIPELINED_MAX", 4)
     asyncio.run(_ahead())
 
 
@@ -370,7 +418,7 @@ async def _untaken() -> None:
 
 
 def test_who_takes_nothing_of_an_answer_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "STALLED_S", SILENT_S)
+    monkeypatch.setattr(connection, "STALLED_S", SILENT_S)
     asyncio.run(_stalled())
 
 
@@ -420,7 +468,7 @@ async def _unanswered() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("size", "status"), [(listener.HEADER_BYTES_MAX - 200, b"200"), (70_000, b"431"), (700_000, b"431")]
+    ("size", "status"), [(connection.HEADER_BYTES_MAX - 200, b"200"), (70_000, b"431"), (700_000, b"431")]
 )
 @pytest.mark.parametrize("in_url", [False, True])
 def test_headers_have_a_bound_also_in_one_piece(size: int, status: bytes, in_url: bool) -> None:

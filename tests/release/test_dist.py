@@ -97,7 +97,6 @@ def test_the_wheel_holds_the_packages_with_their_types_and_the_licence(wheel: Pa
     assert tops - {metadata} == set(PACKAGES)
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
     assert f"{metadata}/licenses/LICENSE" in names
-    assert "gossipq_gateway/v1/openapi.json" in names
 
 
 def test_the_metadata_are_accepted_by_an_index(wheel: Path) -> None:

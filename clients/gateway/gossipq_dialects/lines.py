@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from gossipq_dialects.answers import Answers, Slot
+from gossipq_gateway.connection import FAREWELL_S
 from gossipq_gateway.counters import Counters
 from gossipq_gateway.dialect import Place
-from gossipq_gateway.listener import FAREWELL_S, bound
+from gossipq_gateway.listener import bound
 from gossipq_gateway.room import Room, Share
 
 LINES_MAX = 8_192  #: connections of one dialect

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gossipq import limits
 from gossipq.errors import NoReply
 from gossipq_gateway import probes
+from gossipq_gateway.connection import STATE, BoundedConnection
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.problems import Refusal, problem, response
 from gossipq_gateway.room import Room, Share
@@ -107,7 +108,10 @@ class Bodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        connection: BoundedConnection = scope["state"][STATE]
         body, started = _Body(receive, Share(self._room)), False
+        # trailers that came in the same read stand behind the headers, and are not headers
+        scope["headers"] = scope["headers"][: connection.header_count]
 
         async def told(message: Message) -> None:
             nonlocal started
@@ -115,6 +119,8 @@ class Bodies:
             await send(message)
 
         try:
+            if connection.is_refused and scope["path"] not in probes.PATHS:
+                raise Refusal(503, "busy", "too many connections are open at this gateway", "send it again")
             self._check(Headers(scope=scope))
             await self._app(scope, body.heard, told)
         except Refusal as refusal:
@@ -126,6 +132,7 @@ class Bodies:
                 await response(problem(_ending()))(scope, receive, send)
         finally:
             body.share.end()
+            connection.end_answer()
 
     def _check(self, headers: Headers) -> None:
         """Check the headers about a body. Raises Refusal."""

@@ -21,8 +21,7 @@ from gossipq_client.aio import Message
 from gossipq_dialects.kapokmq import wire
 from gossipq_dialects.kapokmq.broker import Broker
 from gossipq_dialects.names import topic_of
-from gossipq_gateway import listener
-from gossipq_gateway.room import Room, Share
+from gossipq_gateway import connection
 
 SOCKETS_MAX = 8_192
 FRAME_BYTES_MAX = 17 << 20
@@ -43,7 +42,6 @@ class Hall:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.open: set[Socket] = set()
-        self.room = Room()
 
     def protocol(self, config: Any, server_state: Any, app_state: Any) -> "Socket":
         """Return a protocol for an upgrade, as the HTTP server calls it."""
@@ -77,7 +75,6 @@ class Socket(asyncio.Protocol):
         self._topic = self._group = ""
         self._feed: Any = None
         self._parts: list[bytes] = []  #: of a message in several frames
-        self._share = Share(hall.room)
         self._oks = self._pending = self._pending_bytes = self.in_hand = 0
         self._is_full = self._braked = self._flushing = self._greeted = False
         self._unread, self._moved_s = 0, 0.0  #: unread bytes, and when they last became fewer
@@ -100,7 +97,6 @@ class Socket(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._calm()
-        self._share.end()
         self._hall.open.discard(self)
         self._broker.desk.counters.disconnected()
         if self._feed is not None:
@@ -120,10 +116,7 @@ class Socket(asyncio.Protocol):
             self._flush()
             self.transport.close()  # without a frame, like the original
             return
-        if self._share.hold(listener.unfinished(self._wire)):
-            self._flush()
-        else:
-            self.end(listener.TRY_AGAIN_LATER, "too much is under way at this gateway")
+        self._flush()
 
     def eof_received(self) -> None:
         self._wire.receive_eof()
@@ -138,16 +131,11 @@ class Socket(asyncio.Protocol):
             self._feed.roomy(self)
 
     def look(self) -> None:
-        """Disconnect a stuck consumer, and a closing connection that does not read the rest.
-
-        Producers need not read.
-        """
+        """Disconnect a stuck consumer. Producers need not read."""
         now_s, unread = asyncio.get_running_loop().time(), self.transport.get_write_buffer_size()
-        ends = self.transport.is_closing()
-        stands = ends or (self._is_full and self._feed is not None)
-        if not stands or unread < self._unread:
+        if self._feed is None or not self._is_full or unread < self._unread:
             self._moved_s = now_s
-        elif now_s - self._moved_s >= (listener.FAREWELL_S if ends else listener.STALLED_S):
+        elif now_s - self._moved_s >= connection.STALLED_S:
             self.transport.abort()
         self._unread = unread
 
@@ -228,8 +216,6 @@ class Socket(asyncio.Protocol):
             return
         if not frame.fin or self._parts:
             self._parts.append(bytes(frame.data))
-            if len(self._parts) > listener.FRAGMENTS_MAX:
-                raise wire.Malformed
             if not frame.fin:
                 return
             message, self._parts = b"".join(self._parts), []

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +16,11 @@ from gossipq_gateway.v1.operation import JSON, routes
 from gossipq_gateway.v1.table import OPERATIONS
 
 
+@cache
+def _document() -> bytes:
+    return openapi.document(OPERATIONS)
+
+
 class Native:
     """The API of gossipq itself, for callers with their own tokens."""
 
@@ -24,10 +30,8 @@ class Native:
         self._callers = callers
 
     def routes(self, desk: Desk) -> Sequence[BaseRoute]:
-        described = openapi.FILE.read_bytes()
-
         async def describe(request: Request) -> Response:
-            return Response(described, media_type=JSON)
+            return Response(_document(), media_type=JSON)
 
         async def consume(socket: WebSocket) -> None:
             await streams.converse(socket, self._callers, desk.counters)
