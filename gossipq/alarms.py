@@ -53,17 +53,15 @@ KINDS: dict[str, Kind] = {
     ),
     "write_failed": Kind(
         CRITICAL,
-        "A disk refused a write. The worker has dropped its memory and tries to open its store again; "
-        "nothing that was "
-        "confirmed is "
-        "lost, and nothing is served until it succeeds.",
+        "A write to disk failed. The worker has discarded its state in memory and keeps trying to open its "
+        "store again. No confirmed record is lost, but the worker serves nothing until it succeeds.",
         "The log of the node names the error. Is the disk full, read-only, or broken?",
         "gossipq doctor --data DIR",
     ),
     "out_of_memory": Kind(
         CRITICAL,
-        "A worker found no memory for what it had to do. It has dropped what it kept in memory and opens "
-        "its store again; nothing that was confirmed is lost, and its disk is not full.",
+        "A worker ran out of memory. It has discarded its state in memory and opens its store again. No "
+        "confirmed record is lost, and its disk is not full.",
         "How much memory does the machine, or the service, have, and what else uses it?",
         "gossipq status",
     ),
@@ -138,11 +136,10 @@ KINDS: dict[str, Kind] = {
     ),
     "clock": Kind(
         WARNING,
-        "The wall clock of a node is more than 2 s off the time of its cluster. Nothing is early or late by "
-        "that now; "
-        "after a boot of all machines it may be.",
-        "Is the clock of that machine set by NTP? When all are named, the time of the cluster is off, and "
-        "goes back slowly.",
+        "The wall clock of a node is more than 2 s off the time of its cluster. This matters later: if all "
+        "machines reboot at the same time, delays and expiries may be off by that much.",
+        "Is the clock of that machine set by NTP? If every node is listed, the time of the cluster is off; "
+        "it corrects itself slowly (an hour in six weeks).",
         "gossipq doctor",
     ),
     "pair": Kind(
@@ -150,12 +147,13 @@ KINDS: dict[str, Kind] = {
         "The cluster is two nodes without a witness: every confirmed record is on both disks, but neither "
         "takes over from the "
         "other.",
-        "Add a small third host as a witness: it votes and keeps no records.",
+        "Add a small third host as a witness: it votes and stores no records.",
         "gossipq node --witness --join HOST",
     ),
     "gossip": Kind(
         WARNING,
-        "The Serf agent of the node is not there, or finds no other. Nothing but finding new nodes needs it.",
+        "The Serf agent of the node is not running, or finds no other. Only the discovery of new nodes is "
+        "affected.",
         "Is serf installed, is its port free and reachable by TCP and UDP, is the secret the same "
         "everywhere?",
         "gossipq cluster events",

@@ -277,7 +277,9 @@ def _check_user(user: User, roles: set[str]) -> None:
     if unknown := [name for name in user.roles if name not in roles]:
         raise BadRequest(f"no role {unknown[0]}, which {user.name} has", hint="gossipq user role ls")
     if user.name == ANONYMOUS and user.tokens:
-        raise BadRequest(f"{ANONYMOUS} is who shows no token", hint="choose another name")
+        raise BadRequest(
+            f"the name {ANONYMOUS} is reserved for clients without a token", hint="choose another name"
+        )
     for token in user.tokens:
         if len(token.digest) != hashlib.sha256().digest_size or token.expires_ms < 0:
             raise BadRequest(f"a token of {user.name} is not as SHA-256 gives it")

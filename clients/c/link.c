@@ -42,7 +42,7 @@ int gq_no_memory(gq *c) { return gq_fail(c, GQ_MEMORY, "no memory"); }
 /* NULL is fine. */
 int gq_check_text(gq *c, const char *what, const char *text) {
     for (size_t size; text && *text; text += size)
-        if (!(size = gq_character(text))) return gq_refuse(c, "bad_request", "%s is not UTF-8; write text that UTF-8 can say", what);
+        if (!(size = gq_character(text))) return gq_refuse(c, "bad_request", "%s is not UTF-8; pass text that can be encoded as UTF-8", what);
     return GQ_OK;
 }
 

@@ -34,7 +34,7 @@ class Bucket:
         except ImportError as error:
             raise missing_extra(error.name, "lake") from None
         if re.search("[#?]", uri):
-            raise refusal(f"{uri} is no name of a place: it has # or ?", hint="s3://bucket/name")
+            raise refusal(f"invalid bucket URI {uri}: # and ? are not allowed", hint="pass s3://bucket/name")
         self.obstore: Any = obstore
         self.uri, self._count = re.sub("^s3a:", "s3:", uri.rstrip("/")), 0
         self._here = Path(tempfile.mkdtemp(prefix="gossipq-"))

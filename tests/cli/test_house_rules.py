@@ -234,8 +234,8 @@ def test_the_later_one_wins(gossipq) -> None:
         (("sub", "a", "-f", "%q"), "Invalid value for -f: %q is not known", ""),
         (
             ("sub", "a", "--from", "banana"),
-            "--from 'banana'",
-            "new, first, an offset, a time like 2026-11-21T09:00Z, or a time back like -10m",
+            "invalid --from 'banana'",
+            "pass first, new, an offset, a time like 2026-11-21T09:00Z, or a time back like -10m",
         ),
         (("dlq", "ls", "shop", "packers"), "packers is one name too many; if it is a group: -g packers", ""),
         (("topic", "show", "a", "b"), "Got unexpected extra argument (b)", ""),

@@ -41,7 +41,7 @@ def told(before: Pair, after: Pair, lag: int, *clients: Worker) -> list[str]:
             [("python-9317", 975, 49_000, 0, 40)],
             [
                 "200/s in, 20/s done; 36,000 records behind, the oldest for 30 s",
-                "never catches up at this pace: about 11 consumers like these would",
+                "will not catch up at this pace: about 11 consumers like these would",
                 "python-9317 holds 975 records for up to 49 s, does 20/s",
             ],
         ),
@@ -72,7 +72,7 @@ def told(before: Pair, after: Pair, lag: int, *clients: Worker) -> list[str]:
             [("a", 4, 20, 0, 120)],
             [
                 "70/s in, 60/s done; 10 records behind, the oldest for 30 s",
-                "never catches up at this pace: about 2 consumers like these would",
+                "will not catch up at this pace: about 2 consumers like these would",
                 "a holds 4 records for up to 20 ms, does 60/s",
             ],
         ),
@@ -82,7 +82,7 @@ def told(before: Pair, after: Pair, lag: int, *clients: Worker) -> list[str]:
             [],
             [
                 "1.5/s in, 0/s done; 3 records behind, the oldest for 30 s",
-                "never catches up: nobody consumes",
+                "will not catch up: the group has no consumers",
             ],
         ),
     ],

@@ -224,7 +224,7 @@ def test_why_says_when_a_record_expires_and_what_becomes_of_it(
 ) -> None:
     group_of(worker, orders, credit=1)
     publish(worker, orders, TTL_MS, TTL_MS, 0)
-    ready = "ready", "its consumers have no credit left: they are busy"
+    ready = "ready", "all consumers are busy: they hold as many records as they asked for"
     assert why(worker, orders, 1) == (*ready, ["billing: expires in 1 s"])
     assert why(worker, orders, 2) == (*ready, [])
     worker.advance(TTL_MS + 500)

@@ -284,13 +284,13 @@ def test_a_group_names_what_its_last_record_waits_for_as_the_record_does(worker,
         "gossipq msg requeue orders/0/0 --group g",
     )
     worker.turn(lambda: worker.end_session(ADA.session))
-    assert stands(worker, orders)[1][1].endswith("in 500 ms; no consumer is there")
+    assert stands(worker, orders)[1][1].endswith("in 500 ms; the group has no consumers")
     worker.tick(500)
     record, group = stands(worker, orders)
-    assert record == ("ready", "no consumer is there; it failed 1 time: boom")
+    assert record == ("ready", "the group has no consumers; it failed 1 time: boom")
     assert group == (
         "no consumer",
-        "no consumer is there; 1 record waits to be delivered again",
+        "the group has no consumers; 1 record waits to be delivered again",
         "gossipq sub orders --group g",
     )
 

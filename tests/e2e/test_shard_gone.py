@@ -52,7 +52,7 @@ def test_a_fetch_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
     node, name = hung
     with connect(node.endpoint, timeout=2) as mq:
         assert not mq.fetch(name, "g", wait=0.1)
-        with pytest.raises(Unreachable, match="the leader that was asked does not") as caught:
+        with pytest.raises(Unreachable, match="the leader of the shard does not") as caught:
             mq.fetch(name, "g", wait=PATIENCE_S)
         assert caught.value.hint
         with pytest.raises(Unreachable):
@@ -113,7 +113,7 @@ def test_a_publish_beyond_the_window_is_told_who_does_not_answer(hung: tuple[Nod
     """The call has no time limit; the healthy shards of the same client continue."""
     node, name = hung
     with connect(node.endpoint, timeout=2) as mq:
-        with pytest.raises(Backpressure, match="the leader that was asked does not") as caught:
+        with pytest.raises(Backpressure, match="the leader of the shard does not") as caught:
             publish_all(mq, name)
         assert "wait=None" in caught.value.hint
         mq.close(flush=False)
@@ -136,7 +136,7 @@ def test_an_asyncio_publish_beyond_the_window_is_told_who_does_not_answer(hung: 
             )
             assert {type(error) for error in ended} == {Backpressure, NotConfirmed}
             full = [error for error in ended if isinstance(error, Backpressure)]
-            assert all("the leader that was asked does not" in str(error) for error in full)
+            assert all("the leader of the shard does not" in str(error) for error in full)
             await mq.close(flush=False)
 
     asyncio.run(main())

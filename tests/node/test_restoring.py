@@ -217,6 +217,6 @@ def test_a_cloned_disk_is_not_ready_beside_its_original(
     until(lambda: in_step(ada, bob))
     twin.start("--name", "bob")
     assert twin.ended() == 78, twin.said
-    assert f"bob is there, at {bob.endpoint}, and was to be at {twin.endpoint}, too" in twin.said
+    assert f"node bob is already running at {bob.endpoint}, not {twin.endpoint}" in twin.said
     assert "ready in" not in twin.said
     until(lambda: in_step(ada, bob))

@@ -84,8 +84,8 @@ def global_options() -> list[click.Option]:
         ),
         option("--no-color", is_flag=True, callback=_no_color, help="no colours; NO_COLOR does the same"),
         option("--debug", is_flag=True, help="show the traceback of an error"),
-        option("--credentials", metavar="FILE", help="with the token to show to a closed cluster"),
-        option("--insecure", is_flag=True, help="show it also where others may listen to the network"),
+        option("--credentials", metavar="FILE", help="file with the access token for a closed cluster"),
+        option("--insecure", is_flag=True, help="send the token even over unencrypted connections"),
         option("-y", "--yes", is_flag=True, help="answer yes to all questions"),
     ]
 

@@ -163,12 +163,12 @@ def _future(outlook: Outlook) -> str:
     if outlook.caught_up_s is not None:
         return f"caught up in about {span(max(1_000, round(outlook.caught_up_s * 1_000)))}"
     if not outlook.holders:
-        return "never catches up: nobody consumes"
+        return "will not catch up: the group has no consumers"
     if not outlook.done_rate:
-        return "never catches up: nothing is acked"
+        return "will not catch up: nothing is acked"
     if outlook.needed:
-        return f"never catches up at this pace: about {many(outlook.needed, 'consumer')} like these would"
-    return "never catches up at this pace"
+        return f"will not catch up at this pace: about {many(outlook.needed, 'consumer')} like these would"
+    return "will not catch up at this pace"
 
 
 def _rate(per_second: float) -> str:

@@ -36,7 +36,7 @@ class Cursor:
 
     @property
     def exceptional(self) -> bool:
-        """True if exception rows exist. Plain groups pay nothing for them."""
+        """True if exception rows exist. Groups without such rows do no work for them."""
         return self.state.retrying + self.state.parked > 0
 
     def write(self) -> None:
@@ -99,7 +99,7 @@ class Cursor:
                 setattr(counters, name, getattr(counters, name) + count)
 
     def passes(self, first: Offset, end: Offset, event: str) -> None:
-        """[first, end) stops being open: it is finished, or has a row of its own."""
+        """[first, end) stops being open: it is finished, or it is stored in a row."""
         # in order: the cursor moves without a row
         if first == self.state.cursor and not self.passed:
             self.state.cursor, count = end, end - first

@@ -267,12 +267,14 @@ class Roster:
         if known is not None and known.witness != member.witness:
             kind = "a witness" if known.witness else "a full node"
             raise BadRequest(
-                f"{member.name} was {kind}", hint="what it is now needs a data directory of its own"
+                f"{member.name} was {kind}",
+                hint="a full node and a witness cannot share a data directory: use a new one",
             )
         self._check_place(known, member)
         if known is None and len(members) >= limits.MEMBERS_MAX:
             raise BadRequest(
-                f"{limits.MEMBERS_MAX} nodes are there", hint="remove one: gossipq cluster rm NAME"
+                f"the cluster has {limits.MEMBERS_MAX} nodes, and may not have more",
+                hint="remove one: gossipq cluster rm NAME",
             )
         if self._replica.me not in (*members, member.copy):
             # otherwise it would lose all shards
@@ -286,7 +288,7 @@ class Roster:
         """
         if known is not None and known.endpoint != member.endpoint and self._stays(known, member):
             raise WrongState(
-                f"{known.name} is there, at {known.endpoint}, and was to be at {member.endpoint}, too",
+                f"node {known.name} is already running at {known.endpoint}, not {member.endpoint}",
                 hint="if one of them runs on a copy of the other's data directory, stop that one",
             )
         for other in self._cluster.members.values():

@@ -116,7 +116,7 @@ def find(ledger: Ledger, ref: Ref) -> Named:
         if known is None:
             raise UnknownRecord(
                 "no record with this id is remembered",
-                hint="the window of ids may be over, or the record was cancelled: use its ref",
+                hint="ids are remembered for `dedup` (10 min by default): use the ref of the record",
             )
         index, record, offset = known.index, known.record, -1
     if offset < 0:
@@ -124,7 +124,10 @@ def find(ledger: Ledger, ref: Ref) -> Named:
         if offset < 0:
             scheduled = ledger.schedule.get(ref.partition, index, record)
             if scheduled is None and ledger.void_of(ref.partition, index, record) is None:
-                raise UnknownRecord("no such record is scheduled", hint="it may have left long ago")
+                raise UnknownRecord(
+                    "no such record is scheduled",
+                    hint="it may have become due, or was cancelled and cleaned up: look for it by offset",
+                )
             return Named(ref.partition, -1, index, record)
     if not 0 <= offset < ledger.partitions[ref.partition].next:
         end = ledger.partitions[ref.partition].next
@@ -525,15 +528,15 @@ class ExplainRequests:
         if config.paused:
             return "paused", "the group is paused", step("paused")
         if group is None or not any(view in member.views for member in group.members.values()):
-            return "no consumer", "no consumer is there", step("no consumer")
+            return "no consumer", "the group has no consumers", step("no consumer")
         if view is not None and (because := self._pause_of(view, offset)):
             return "moving", because, step("moving")
         members = group.served_members()
         if not any(member.can_take for member in members):
-            because = "its consumers have no credit left: they are busy"
+            because = "all consumers are busy: they hold as many records as they asked for"
             if any(member.has_credit for member in members):
                 because = (
-                    "its consumers are busy: they hold as many records as they may before they start them"
+                    "all consumers are busy: they hold as many records that they have not started as they may"
                 )
             if view is not None and view.flows is not None:
                 because = f"{because}; {self._turn_of(view, offset)}"
@@ -565,7 +568,7 @@ class ExplainRequests:
                 verb = next_steps.of_record(
                     "skipped", topic=text.rsplit("/", 2)[0], group=name, offset=named.offset
                 )
-                return Standing(name, "skipped", "the group began behind it", verb)
+                return Standing(name, "skipped", "the group starts at a later offset", verb)
             if not cursor.state.dropped:  # nothing else is passed and leaves no row
                 return Standing(name, "voided", "it was purged as a dead letter")
             return Standing(name, "removed", says(life.DROPPED))

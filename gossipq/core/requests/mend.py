@@ -193,7 +193,10 @@ class MendRequests:
         if dead is None and offset < self._ledger.partitions[named.partition].first:
             raise WrongState(f"retention removed offset {offset}", hint="publish it again")
         if offset < cursor.state.start:
-            raise WrongState(f"the group began behind offset {offset}", hint="read it without a group")
+            raise WrongState(
+                f"the group starts after offset {offset}, so it never got this record",
+                hint="read it without a group",
+            )
         if cursor.fresh(offset, offset + 1):
             raise WrongState(
                 "the record is ready and was never handed out", hint="gossipq why tells what it waits for"

@@ -68,7 +68,7 @@ def _stats(
 def _after(after: list[int]) -> Sequence[int]:
     """The position where a page begins. Raises BadRequest."""
     if after and (len(after) != len(BEGINNING) or not all(-1 <= each <= NUMBER_MAX for each in after)):
-        raise BadRequest(f"after = {after}", hint="say what the answer before said as `more`")
+        raise BadRequest(f"after = {after}", hint="pass the `more` value of the previous page")
     return after or BEGINNING
 
 

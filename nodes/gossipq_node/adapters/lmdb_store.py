@@ -290,7 +290,7 @@ class LmdbReader:
                             return
                         yield row
         except lmdb.Error as error:
-            raise StoreError(f"what was read has ended: {error}", hint="read it again") from None
+            raise StoreError(f"the read transaction ended: {error}", hint="send the request again") from None
 
     def close(self) -> None:
         self._store.readers.discard(self)

@@ -78,7 +78,7 @@ class BackupFolder:
         with self._writing(name) as disk:
             created = disk.create(name, raw)
         if not created:
-            raise StoreError(f"{name} is there already", "two backups write here; let one of them")
+            raise StoreError(f"{name} already exists", "two backups write to this folder: stop one of them")
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[Disk]:
@@ -129,7 +129,7 @@ class BackupBucket(BackupFolder):
 
     def create(self, name: str, raw: bytes) -> None:
         if not self._bucket.create(name, raw):
-            raise StoreError(f"{name} is there already", "two backups write here; let one of them")
+            raise StoreError(f"{name} already exists", "two backups write to this folder: stop one of them")
 
     def remove(self, name: str) -> None:
         self._bucket.remove(name)

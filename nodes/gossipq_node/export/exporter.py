@@ -263,7 +263,7 @@ class Exporter:
                     for info, number, key in wanted
                 ]
             time.sleep(LEADERS_PAUSE_S)
-        raise Busy(f"nobody leads {', '.join(missing[:8])}", hint="gossipq status")
+        raise Busy(f"no leader for {', '.join(missing[:8])}", hint="gossipq status")
 
     def _stats(
         self, infos: list[TopicInfo]

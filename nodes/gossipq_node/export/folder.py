@@ -85,7 +85,9 @@ class Folder:
         """
         raw, name = export.encode(manifest), export.manifest_path(manifest.sequence)
         if not self._disk.create(name, raw):
-            raise TornExport(f"{name} is there already", hint="two exporters write here; let one of them")
+            raise TornExport(
+                f"{name} already exists", hint="two exporters write to this folder: stop one of them"
+            )
         return sha256(raw).hexdigest()
 
     # --- deletion

@@ -77,7 +77,9 @@ class ObjectFolder(Folder):
     def publish(self, manifest: Manifest) -> str:
         raw, name = export.encode(manifest), export.manifest_path(manifest.sequence)
         if not self.bucket.create(name, raw):
-            raise TornExport(f"{name} is there already", hint="two exporters write here; let one of them")
+            raise TornExport(
+                f"{name} already exists", hint="two exporters write to this folder: stop one of them"
+            )
         return sha256(raw).hexdigest()
 
     # --- deletion

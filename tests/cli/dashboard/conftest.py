@@ -105,7 +105,7 @@ OPENED = Opened(
 STANDING = Standing(
     [
         (0, "moving", "3 consumers take records", ""),
-        (1, "no consumer", "no consumer is there", "gossipq sub orders -g billing"),
+        (1, "no consumer", "the group has no consumers", "gossipq sub orders -g billing"),
     ],
     [Dead("failures", "no such customer", 3, 1_795_219_200_000, "orders/0/17")],
 )

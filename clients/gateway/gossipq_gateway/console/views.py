@@ -114,7 +114,7 @@ def overview(h: History) -> dict[str, Any]:
     return {
         "curves": [
             ("Published", "records a second", large(h, "records published a second", "in")),
-            ("Handed out", "records a second", large(h, "records handed out a second", "out")),
+            ("Delivered", "records a second", large(h, "records delivered a second", "out")),
             ("Backlog", "records not done", large(h, "records that are not done", "backlog")),
         ],
         "alarms": alarms(h)[:4],
@@ -277,7 +277,7 @@ def group_row(h: History, group: GroupSum) -> GroupRow:
     elif not group.lag:
         word = "caught up"
     elif not group.consumers:
-        word, tone = "nobody consumes", "bad"
+        word, tone = "no consumers", "bad"
     elif not h.measured:
         word, tone = "measuring", "old"
     elif group.lag <= max(1.0, h.last("group", *at)):  # less than a second of its work

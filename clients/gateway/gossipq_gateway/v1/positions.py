@@ -21,7 +21,7 @@ TEXT_BYTES_MAX = 32_000  #: enough for the largest topic, within the gateway's l
 NOTHING = "-"  #: for no topic yet, because an empty id does not count
 _TOPIC = re.compile(r"([A-Za-z0-9._-]{1,255})@(\d{1,18})/(\d{1,5}:\d{1,18}(?:,\d{1,5}:\d{1,18})*)", re.ASCII)
 _SHOWN = 60  #: characters of a wrong id in an error
-_ANEW = "come without Last-Event-ID, and say with start= where to begin"
+_ANEW = "reconnect without Last-Event-ID, and set start="
 
 
 class Place(NamedTuple):

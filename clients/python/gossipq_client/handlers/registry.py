@@ -93,7 +93,9 @@ def handler(
         inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
         for each in (function, type(function).__call__)
     ):
-        raise BadRequest(f"{name} yields", hint="a handler returns: that is its ack")
+        raise BadRequest(
+            f"handler {name} is a generator", hint="return instead of yield; returning acks the record"
+        )
     names = {"Message": Record, **_globals_of(function)}
     types = [_type_of(each, name, names, local_names) for each in _parameters(function, name)]
     if batch_size:

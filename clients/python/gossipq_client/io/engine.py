@@ -520,7 +520,7 @@ class Engine:
             return turned_away
         if links.home.greeting:
             return Unreachable(
-                f"{links.home.endpoint} answers, and the leader that was asked does not",
+                f"{links.home.endpoint} responds, but the leader of the shard does not",
                 hint="gossipq status",
             )
         hint, text = contexts.hint_of(links.addresses, self._credentials), f"no node answers at {addresses}"

@@ -42,7 +42,7 @@ OFFSET_END = 2**63  #: end of the offsets that the wire can carry
 TIME_SECONDS_END = 100_000_000_000  #: beyond it, milliseconds were passed by mistake
 _UNITS_MS = {"ms": 1, "s": limits.SECOND_MS, "m": limits.MINUTE_MS, "h": limits.HOUR_MS, "d": limits.DAY_MS}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_WRITE_UTF8 = "write text that UTF-8 can say"
+_WRITE_UTF8 = "pass text that can be encoded as UTF-8"
 _encode = msgspec.msgpack.Encoder().encode
 
 

@@ -73,7 +73,7 @@ class GroupPolicy(TypedDict, total=False):
     in_flight_max: records per partition that may be in flight at a time
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
-    parked_max: records per partition that may wait behind others of their key
+    parked_max: records per partition that can wait for an earlier record of their key
     paused: True stops all deliveries of the group
     alarm_lag: records of a partition that it may be behind without an alarm; 0 = any number
     order: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of each flow in

@@ -434,7 +434,10 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
             own = contexts.own_credentials()
             if not path and own.exists():
                 raise failures.Failure(
-                    "file_exists", f"{own} is there, of another cluster", "--save FILE", failures.CONFLICT
+                    "file_exists",
+                    f"{own} already holds credentials of another cluster",
+                    "write to another file with --save FILE",
+                    failures.CONFLICT,
                 )
             path = path or str(own)
             made = User(ADMIN.name, [ADMIN.name], [kept])

@@ -148,12 +148,12 @@ def _summary(row: dict[str, Any]) -> str:
         for name in ("published", "confirmed", "delivered", "acked", "lost", "duplicated")
     )
     text = (
-        f"{counts}\n{row['seconds']:.1f} s  {rate:,.0f}/s  duplicated = delivered again after the kill, "
-        f"known by their offset\nnothing new was delivered for {row['pause_ms_max']} ms at most"
+        f"{counts}\n{row['seconds']:.1f} s  {rate:,.0f}/s  duplicated = redelivered after the kill; "
+        f"consumers can detect them by offset\nnothing new was delivered for {row['pause_ms_max']} ms at most"
     )
     if row["takeovers"]:
         taken = many(row["takeovers"], "shard")
-        text += f"\n{taken} taken over; a partition confirmed nothing for {row['takeover_ms_max']} ms at most"
+        text += f"\n{taken} failed over; longest pause in confirms: {row['takeover_ms_max']} ms"
     return text
 
 

@@ -9,8 +9,8 @@ from gossipq_cli.output import Column, Output
 ALARM = "alarm-"
 TOPICS = {
     "exit-codes": "What a command's exit code says.",
-    "health": "The words for how a node and its cluster are.",
-    "alarms": "What a node may raise an alarm for.",
+    "health": "Health states of nodes, shards and clusters.",
+    "alarms": "Alarms that a node can raise.",
     "times": "How durations and points in time are written.",
     "refs": "How one record is named.",
     "output": "Forms of answers, for people and for scripts.",
@@ -26,8 +26,8 @@ or -10m: 10 minutes ago.
   gossipq sub orders --from -1h --exit-at-end
   gossipq topic set orders --retention 30d""",
     "refs": """\
-TOPIC/PARTITION/OFFSET names a record, as orders/0/17. One that is scheduled has no offset yet:
-orders/0/@10.0 is record 0 of entry 10 of its log, and stays good when it is due. With --id, TOPIC
+TOPIC/PARTITION/OFFSET names a record, as orders/0/17. A scheduled record has no offset yet:
+orders/0/@10.0 is record 0 of entry 10 of its log, and this name stays valid when it is due. With --id, TOPIC
 and the id that its producer gave it.
 
   gossipq why orders/0/17
@@ -41,7 +41,7 @@ colours away. -q leaves remarks away.
   gossipq topic ls -o names | xargs -n 1 gossipq topic show
   gossipq group lag orders -o json""",
     "servers": """\
-The first of these that says something: -s URL or -s CONTEXT, $GOSSIPQ_SERVER, the context in use, tcp://127.0.0.1:7700.
+Commands use the first of these that is set: -s URL or -s CONTEXT, $GOSSIPQ_SERVER, the context in use, tcp://127.0.0.1:7700.
 One address is enough: the node there tells the others.
 
   gossipq -s tcp://10.0.0.7:7700 status

@@ -53,7 +53,10 @@ def command(choices: Choices, bind: str, data: str, nodes: int, expires_s: float
     kept = contexts.load()
     if name in kept.servers:
         raise failures.Failure(
-            "context_exists", f"context {name} is kept already", "choose another --name", failures.CONFLICT
+            "context_exists",
+            f"a context named {name} already exists",
+            "choose another --name",
+            failures.CONFLICT,
         )
     bind = inception.bind_of(bind)
     admin, invites = os.urandom(permissions.TOKEN_BYTES), _tokens(nodes - 1)

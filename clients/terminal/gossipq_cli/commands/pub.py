@@ -149,7 +149,9 @@ class Tally:
     help="due time: consumers get it then, 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine",
 )
 @click.option("--ttl", type=Duration(), help="time to live: it expires this long after it is due")
-@click.option("--id", "id", metavar="ID", help="a second record of this id is a duplicate and not stored")
+@click.option(
+    "--id", "id", metavar="ID", help="deduplication id: publishing the same id again stores nothing"
+)
 @click.option("--unique", metavar="NAME", help="unique name: one record has it at a time, until it is done")
 @click.option("--until", type=Until(), help="time for which the name is taken. Default: acked by every group")
 @click.option(
@@ -196,7 +198,7 @@ def command(
 
     In BODY given as an argument, in key, id and unique name, {n} {time} {uuid} are filled in; stdin is taken
     as it is. A line of --jsonl may have the options from --delay on for itself; bytes go into
-    value_base64, key_base64, id_base64 and headers_base64. The topic is made on first use.
+    value_base64, key_base64, id_base64 and headers_base64. The first publish creates the topic.
     """
     if sum((body not in (None, "-") or count is not None, lines, jsonl)) > 1:
         raise click.UsageError("BODY with --count, --lines and --jsonl exclude each other")
@@ -224,7 +226,7 @@ def command(
         if tally.error is not None:
             mq.close(flush=False)  # the time for confirms is over
     if new and tally.confirmed:
-        out.say(f"topic {topic} is made on first use")
+        out.say(f"created topic {topic}")
     if interrupted:
         return _tell_interrupted(out, tally)
     single = what.times == 1 and not (lines or jsonl)

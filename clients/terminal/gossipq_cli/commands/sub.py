@@ -42,10 +42,8 @@ def start_of(text: str | None) -> str | int | datetime | None:
         try:
             return moment_of(text)
         except ValueError:
-            hint = "new, first, an offset, a time like 2026-11-21T09:00Z, or a time back like -10m"
-            raise failures.Failure(
-                "usage", f"--from {text!r} says no place to start at", hint, failures.USAGE
-            ) from None
+            hint = "pass first, new, an offset, a time like 2026-11-21T09:00Z, or a time back like -10m"
+            raise failures.Failure("usage", f"invalid --from {text!r}", hint, failures.USAGE) from None
     return start
 
 
@@ -66,7 +64,7 @@ def _lines(mq: "Client", topics: tuple[str, ...], create: bool, rows: "list[Grou
     if missing and not create:
         hint = "`gossipq topic ls` lists topics; with `--create` it is made, and waited for"
         raise ask.no_topic(mq, missing[0], hint)
-    lines = [f"topic {name} is made on first use" for name in missing]
+    lines = [f"created topic {name}" for name in missing]
     lines += [
         f"group {group} is paused on {topic}: nothing comes before `gossipq group resume {topic} {group}`"
         for topic, group in dict.fromkeys((row.topic, row.group) for row in rows if row.paused)

@@ -38,15 +38,13 @@ POLICY = (
     click.option(
         "--level",
         type=click.Choice(["stored", "none"]),
-        help="level: what a publish waits for that names none",
+        help="default confirm level of publishes",
     ),
-    click.option(
-        "--ttl", type=Duration(), help="time to live, after they are due, of records that name none"
-    ),
+    click.option("--ttl", type=Duration(), help="default time to live, counted from when a record is due"),
     click.option(
         "--expire",
         type=click.Choice(["dead", "drop", "try_once"]),
-        help="what a record becomes that expires untried: a dead letter, dropped, or tried all the same",
+        help="records that expire before their first delivery: dead letter, dropped, or delivered once",
     ),
     click.option("--dedup", type=Duration(), help="deduplication: how long an id is remembered"),
     click.option(

@@ -225,7 +225,7 @@ class GroupPage(Page):
         dead = [row for row in dead if wanted in _dead_key(row).casefold()]
         consumers = [row for row in consumers if wanted in row.client.client.casefold()]
         told = "clients" not in board.history.now.missing
-        nobody = "no consumer is there" if told else "this node does not tell its clients"
+        nobody = "the group has no consumers" if told else "this node does not tell its clients"
         return [
             Section(
                 "partitions",
