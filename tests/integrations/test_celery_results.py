@@ -1,6 +1,8 @@
 """The result backend and the scheduler of beat, against a node."""
 
 import itertools
+import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, states
+from celery.app.task import Context
 from celery.exceptions import TimeoutError as NoResult
 from celery.schedules import crontab
 
@@ -55,6 +58,8 @@ def test_a_counter_counts_each_call_once(mq: Client, keyed: KeyedTopic) -> None:
     with ThreadPoolExecutor(4) as pool:
         counted = list(pool.map(lambda _: KeyedTopic(lambda: mq, keyed.topic, 3_600).count("c"), range(40)))
     assert sorted(counted) == list(range(1, 41))
+    keyed.delete("c")
+    assert [keyed.count("c"), keyed.count("c")] == [1, 2]
 
 
 def test_a_result_is_kept_and_a_success_is_final(app: Celery) -> None:
@@ -129,3 +134,31 @@ def test_a_group_whose_results_are_stored_is_joined_at_once(app: Celery) -> None
     assert group.join_native(timeout=30) == [0, 1, 2]
     group.save()
     assert app.GroupResult.restore("group").get(timeout=30) == [0, 1, 2]
+
+
+def test_a_group_without_results_is_not_awaited_longer_than_asked(app: Celery) -> None:
+    group = app.GroupResult("group", [app.AsyncResult("never")])
+    started = time.monotonic()
+    with pytest.raises(NoResult):
+        group.join_native(timeout=0, interval=600)
+    assert time.monotonic() - started < 300
+
+
+def test_a_chord_waits_for_each_task_of_a_nested_group(app: Celery, mq: Client) -> None:
+    backend = app.backend
+    nested = app.GroupResult("inner", [app.AsyncResult("second"), app.AsyncResult("third")])
+    for applied in range(2):  # with the same ids
+        app.GroupResult("nested", [app.AsyncResult("first"), nested]).save()
+        backend.set_chord_size("nested", 3)
+        for number, task_id in enumerate(["first", "second", "third"]):
+            assert len(sent_bodies(app, mq)) == applied
+            body = {"task": "shop.body", "args": [], "kwargs": {}, "options": {}}
+            request = Context(id=task_id, group="nested", chord=body)
+            backend.mark_as_done(task_id, number, request=request)
+        assert json.loads(sent_bodies(app, mq)[applied])[0] == [[0, [1, 2]]]
+
+
+def sent_bodies(app: Celery, mq: Client) -> list[bytes]:
+    """Return the values of the records of the queue of an app."""
+    topic = f"{app.connection().virtual_host}.celery"
+    return [record.value for record in mq.read(topic)] if mq.topics(topic) else []

@@ -110,6 +110,16 @@ def test_a_message_comes_back_as_it_was() -> None:
     assert envelope.ttl_of(sent) == 1.5
 
 
+def test_a_property_without_json_is_dropped() -> None:
+    sent = message(eta=None)
+    sent["properties"]["signal"] = object()
+    got = envelope.payload_of(b"", envelope.headers_of(sent), 1, False)
+    assert "signal" not in got["properties"]
+    assert got["properties"]["expiration"] == "1500"
+    with pytest.raises(TypeError):
+        envelope.headers_of({**sent, "headers": {"id": object()}})
+
+
 def test_an_eta_is_a_delay() -> None:
     now = datetime(2026, 1, 30, 12, 0, tzinfo=UTC)
 

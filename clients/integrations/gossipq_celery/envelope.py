@@ -20,11 +20,31 @@ def value_of(payload: Mapping[str, Any]) -> bytes:
 
 def headers_of(payload: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers of the record of a message. `task` and `task_id` are for people who search."""
-    headers = {HEADER: kombu_json.dumps({name: payload.get(name) for name in PARTS})}
+    headers = {HEADER: _text_of({name: payload.get(name) for name in PARTS})}
     task = payload.get("headers") or {}
     if task.get("task") and task.get("id"):
         headers.update(task=str(task["task"]), task_id=str(task["id"]))
     return headers
+
+
+def _text_of(parts: dict[str, Any]) -> str:
+    """Return the parts of a message as JSON. As with AMQP, a property is dropped that is none of a message:
+    the keywords of a signal of Celery, for example."""
+    try:
+        return str(kombu_json.dumps(parts))
+    except TypeError:
+        properties = parts["properties"]
+        return str(
+            kombu_json.dumps({**parts, "properties": {k: v for k, v in properties.items() if _is_json(v)}})
+        )
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        kombu_json.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def payload_of(

@@ -21,6 +21,7 @@ from gossipq_keyed import KeyedTopic
 
 TOPIC = "celery-results"
 LIFETIME_S_MAX = timedelta(days=7).total_seconds()  #: for which a topic remembers ids
+SIZE = ".s"  #: behind the key of a group: how many tasks its chord waits for
 LOOK_SECONDS = 0.5  #: between two looks for results that other processes asked for
 
 
@@ -44,8 +45,11 @@ class Arrivals(BaseResultConsumer):
     def cancel_for(self, task_id: str) -> None:
         self._awaited.discard(task_id)
 
-    def on_wait_for_pending(self, result: Any, timeout: float | None = None, **kwargs: Any) -> None:
-        """Take what is stored already of a result, or of a group of them."""
+    def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:
+        """Take what is stored already of a result, or of a group of them.
+
+        Celery sleeps between two looks at a group, for `interval` seconds or until the `timeout` is over.
+        """
         for meta in result._iter_meta(**kwargs):
             if meta is not None:
                 self.on_state_change(meta, None)
@@ -139,6 +143,24 @@ class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
 
     def incr(self, key: str) -> int:
         return self.keyed.count(bytes_to_str(key))
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """Store how many tasks a chord waits for; each task of a nested group counts. The count begins anew,
+        because a chord that is applied again has the same id."""
+        self.delete(self.get_key_for_chord(group_id))
+        self.set(self.get_key_for_group(group_id, SIZE), str(chord_size))
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
+        """Count a task of a chord, and send the body of the chord with the last one.
+
+        Celery takes the number of results without a stored size. A nested group is one of these, so the body
+        would be sent before all tasks of that group have run.
+        """
+        if request.group and request.chord and "chord_size" not in request.chord:
+            size = self.get(self.get_key_for_group(request.group, SIZE))
+            if size:
+                request.chord["chord_size"] = int(size)
+        super().on_chord_part_return(request, state, result, **kwargs)
 
     def expire(self, key: str, value: Any) -> None:
         """Each value ends after the lifetime of its topic."""

@@ -42,12 +42,16 @@ class KeyedTopic:
         self._remember(key, version, value)
 
     def count(self, key: str) -> int:
-        """Add one to the counter of a key, which begins at 0, and return it."""
-        number = self._find(key)[0] + 1
-        while not self._append(key, number, b"1", ""):
-            number += 1
-        self._remember(key, number, b"1")
-        return number + 1
+        """Add one to the counter of a key and return it. It begins at 0, also after a deletion."""
+        counted = 0
+
+        def add_one(value: bytes | None) -> bytes:
+            nonlocal counted
+            counted = int(value or 0) + 1
+            return b"%d" % counted
+
+        self.change(key, add_one)
+        return counted
 
     def change(self, key: str, decide: Callable[[bytes | None], bytes | None]) -> bool:
         """Replace the value of a key by what `decide` makes of it, as one step. None leaves it, and returns
