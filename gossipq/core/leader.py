@@ -230,9 +230,12 @@ class Leader:
         return self.rooms_due_ms
 
     def _next_of_rooms(self) -> int | None:
-        due = [self.dispatch.next_deadline(self._replica.time.timer_ahead_ms)]
-        due += [self._peers.backups.next_deadline(), *(room.next_deadline() for room in self._timed)]
-        return min([at for at in due if at is not None], default=None)
+        due_ms = self.dispatch.next_deadline(self._replica.time.timer_ahead_ms)
+        rooms_ms = [room.next_deadline() for room in self._timed]
+        for at_ms in (self._peers.backups.next_deadline(), *rooms_ms):
+            if at_ms is not None and (due_ms is None or at_ms < due_ms):
+                due_ms = at_ms
+        return due_ms
 
     def tick(self) -> None:
         """Advance the timers of the rooms, and log what dispatch has collected."""

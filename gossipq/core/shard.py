@@ -501,14 +501,21 @@ class Shard:
             # plain publishes to the only copy: no room and no other copy has another deadline
             self._due_ms = leader.rooms_due_ms
             return self._due_ms
-        due = [self.peers.deadline_ms()]
-        if leader is not None and leader.state is WAITS:
-            wait_ms = self.replica.time.wait_ms
-            due.append(now_ms if wait_ms is None else wait_ms)
-        elif leader is not None and leader.serving:
-            due += [leader.next_deadline(), self.reconfiguration.next_deadline()]
-        self._due_ms = min([at for at in due if at is not None], default=None)
-        return self._due_ms
+        due_ms = self.peers.deadline_ms()
+        if leader is not None:
+            rooms_ms = None
+            if leader.state is WAITS:
+                wait_ms = self.replica.time.wait_ms
+                rooms_ms = now_ms if wait_ms is None else wait_ms
+            elif leader.serving:
+                rooms_ms = leader.next_deadline()
+                moves_ms = self.reconfiguration.next_deadline()
+                if moves_ms is not None and (rooms_ms is None or moves_ms < rooms_ms):
+                    rooms_ms = moves_ms
+            if rooms_ms is not None and (due_ms is None or rooms_ms < due_ms):
+                due_ms = rooms_ms
+        self._due_ms = due_ms
+        return due_ms
 
     def tick(self) -> None:
         """Advance timers, and log what dispatch has collected."""

@@ -144,7 +144,11 @@ class Turn:
 
     def sessions(self) -> set[SessionId]:
         """Return the sessions with state in any shard that ends with them."""
-        return set().union(*(shard.sessions() for shard in self.shards.values()))
+        found: set[SessionId] = set()
+        for shard in self.shards.values():
+            if shard.leadership is not None:
+                found |= shard.sessions()
+        return found
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
         """End a session in every shard that knows it."""

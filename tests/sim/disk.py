@@ -3,6 +3,7 @@ loses what was not synced, and a commit may fail. Journals undo the lost writes,
 costs only what it wrote.
 """
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -39,8 +40,11 @@ class JournalTable(MemoryTable):
         return self.readers[-1]
 
     def put(self, key: bytes, value: bytes) -> None:
-        self.journal.append((key, self.rows.get(key)))
-        super().put(key, value)
+        before = self.rows.get(key)
+        self.journal.append((key, before))
+        if before is None:
+            insort(self.keys, key)
+        self.rows[key] = bytes(value)
 
     def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self.journal += [(key, None) for key, _ in rows]

@@ -132,6 +132,10 @@ class InTurn:
     def look(self, shards: list[Shard]) -> Iterator[str]:
         """After a turn."""
         before, self._before = self._before, {}
+        if not shards:
+            self._given.clear()
+            self._passed.clear()
+            return
         for shard in shards:
             for group_id, group in shard.dispatch.groups.items() if shard.serving else ():
                 if group.state.config.order == "arrival" or group.state.config.mode != "shared":

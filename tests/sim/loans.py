@@ -1,6 +1,7 @@
 """P23: no leader delivers more records than a consumer lends it: what SUBSCRIBE and CREDIT lend, less what
 RECALLED gives back. Counted from the messages alone."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from gossipq.core.delivery import Delivery
@@ -18,25 +19,27 @@ class Loans:
     def __init__(self) -> None:
         self.left: dict[Name, int] = {}  #: records
         self.most: dict[str, int] = {}  #: by consumer, the most records that it lent at a time
-        self._joining: dict[tuple[Name, int], int] = {}  # by request: records that it lends once it is stored
+        # by subscription and request: records that are credited when the request is stored
+        self._joining = defaultdict[Name, dict[int, int]](dict)
 
     def heard(self, shard: ShardId, term: int, sender: str, request_id: int, message: Message) -> None:
         """A consumer lends."""
         if isinstance(message, Subscribe):
             name = shard, term, sender, message.subscription
-            self._joining[name, request_id] = message.credit_records
+            self._joining[name][request_id] = message.credit_records
         elif isinstance(message, Credit):
             name = shard, term, sender, message.subscription
             if name in self.left:
                 self._lend(name, self.left[name] + message.records)
-            for each in [each for each in self._joining if each[0] == name]:
-                self._joining[each] += message.records
+            joining = self._joining[name]
+            for each in joining:
+                joining[each] += message.records
 
     def said(self, shard: ShardId, term: int, sender: str, request_id: int, message: Message) -> None:
         """A leader answers: a loan begins, or comes back."""
         if isinstance(message, Subscribed):
             name = shard, term, sender, message.subscription
-            lent = self._joining.pop((name, request_id), None)
+            lent = self._joining[name].pop(request_id, None)
             if lent is not None:
                 self._lend(name, lent)
         elif isinstance(message, Recalled):

@@ -133,9 +133,11 @@ class Node:
         self.members: dict[tuple[int, int, bytes], int] = {}
         self.wake_at: int | None = None
         self.on_disk: dict[int, tuple[int, str, int]] = {}  #: shard -> term, vote, applied that it said last
-        self.traced: dict[
-            int, tuple[int, int]
-        ] = {}  #: shard -> term that it led, index known to be committed
+        #: shard -> term that it led, index known to be committed
+        self.traced: dict[int, tuple[int, int]] = {}
+        #: by shard and term: how many leaders had a timer time when this one's was compared with them
+        self.checked_timers: dict[tuple[int, int], int] = {}
+        self.noted_roster: tuple[Shard | None, int] = (None, -1)  #: the roster of `places`
         #: version of the roster, and what follows from it
         self.planned: tuple[int, dict[int, Target]] = (0, {})
 
@@ -216,9 +218,11 @@ class Node:
         self.took_ms = 0
         try:
             run(self, turns, now, self._work)
+            shards = self.shards()
+            led = [shard for shard in shards if shard.leadership is not None]
             self._check_reading()
-            self._check_members()
-            for text in (*self.shares.look(self.shards(), self.world.now), *self.in_turn.look(self.shards())):
+            self._check_members(led)
+            for text in (*self.shares.look(led, self.world.now), *self.in_turn.look(led)):
                 self.world.broken(f"{text}, at {self.name}")
             self._note_places()
         except Crashed:
@@ -226,7 +230,7 @@ class Node:
             self.world.restart_later(self)
         if not self.up:
             return
-        for shard in self.shards():
+        for shard in shards:
             self._seek_leader(shard, now)
         wait_ms = limits.STRAY_MS
         if self.inbox:
@@ -240,13 +244,14 @@ class Node:
         if not self.turns.is_open:
             self.inbox.clear()
             return
-        self.turns.touch(0)
+        turns, inbox = self.turns, self.inbox
+        turns.touch(0)
         if self.world.steered or self.world.shards > 1:
-            for shard in self.shards():
+            for shard in turns.shards.values():
                 self._aim(shard)
-        for _ in range(min(len(self.inbox), 64)):
-            shard_id, *item = self.inbox.popleft()
-            if (touched := self.turns.touch(shard_id)) is not None:  # type: ignore[arg-type]
+        for _ in range(min(len(inbox), 64)):
+            shard_id, *item = inbox.popleft()
+            if (touched := turns.touch(shard_id)) is not None:  # type: ignore[arg-type]
                 self._step(touched, *item)  # type: ignore[arg-type]
         self._end_silent(self.world.now - self.boot_at)
 
@@ -322,8 +327,7 @@ class Node:
         """Every copy has the roster from its own ledger, as old as that may be; where copies stay, each shard
         has another one that should lead."""
         if not self.world.steered:
-            names = sorted(self.world.nodes)
-            shard.target = Target([*names[shard.id :], *names[: shard.id]], [], [])
+            shard.target = self.world.standing_target(shard.id)
             return
         meta = self.shard
         if meta is None or meta.replica.hollow:  # its own copy says nothing: other nodes do
@@ -445,10 +449,13 @@ class Node:
         released += [Released(self.world.now, sender, *row) for row in ranges if row[1] < row[2]]
 
     def _end_silent(self, boot_ms: int) -> None:
-        for session in self.turns.sessions():
-            self.sessions.setdefault(session, boot_ms)
-        for session in [s for s, at in self.sessions.items() if boot_ms > at + SILENCE_MS]:
-            del self.sessions[session]
+        sessions = self.sessions
+        for session in self.turns.sessions() - sessions.keys():
+            sessions[session] = boot_ms
+        if not sessions or boot_ms <= min(sessions.values()) + SILENCE_MS:
+            return
+        for session in [s for s, at in sessions.items() if boot_ms > at + SILENCE_MS]:
+            del sessions[session]
             consumer = session.rstrip(b".").decode()
             for partition in [each for shard in self.shards() for each in shard.ledger.partitions]:
                 self.world.history.released.append(
@@ -584,9 +591,13 @@ class Node:
     def _note_places(self) -> None:
         """Remember since when the nodes on the roster have their addresses. A shard applies a new row after
         the commit of its turn, which took `took_ms`."""
-        places: dict[str, tuple[str, int]] = {}
+        meta = self.shard
+        noted = meta, meta.ledger.cluster.roster_version if meta is not None else 0
+        if noted == self.noted_roster:
+            return
+        self.noted_roster, places = noted, dict[str, tuple[str, int]]()
         now_ms = self.world.now + self.took_ms
-        for row in self.shard.ledger.cluster.members.values() if self.shard is not None else ():
+        for row in meta.ledger.cluster.members.values() if meta is not None else ():
             before = self.places.get(row.copy, ("", 0))
             places[row.copy] = before if before[0] == row.endpoint else (row.endpoint, now_ms)
         self.places = places
@@ -595,6 +606,8 @@ class Node:
         """P25: a request has one answer: a confirm, a reply, or that it was abandoned. One that
         came twice may have two.
         """
+        if not (effects.confirms or effects.replies or effects.enclosed or effects.abandoned):
+            return
         confirmed = [(origin, row[0]) for origin, rows in effects.confirms.items() for row in rows]
         replied = [row[:2] for row in effects.replies] + [row[:2] for row in effects.enclosed]
         for origin, request_id in confirmed + replied + effects.abandoned:
@@ -603,18 +616,19 @@ class Node:
                 if self.unanswered[shard.id, origin, request_id] < 0:
                     self.world.broken(f"P25 {self.name} answers {request_id} of {origin!r} once more")
 
-    def _check_members(self) -> None:
+    def _check_members(self, led: list[Shard]) -> None:
         """I14: sessions that are silent for twice their timeout have neither subscriptions nor records."""
         now, since = self.world.now, self.members
-        found = [
-            (shard.id, shard.term, session)
-            for shard in self.shards()
-            if shard.leadership is not None
+        self.members = {
+            name: since.get(name, now)
+            for shard in led
             for dispatch in (shard.dispatch,)
             for session in {*(name[0] for name in dispatch.subscriptions), *dispatch.holdings.holders()}
-        ]
-        self.members = {each: since.get(each, now) for each in found}
+            for name in ((shard.id, shard.term, session),)
+        }
         for (shard_id, _, session), since_ms in self.members.items():
+            if now - since_ms <= 2 * SILENCE_MS:
+                continue
             silent_ms = now - max(since_ms, self.heard.get(session, 0))
             if silent_ms > 2 * SILENCE_MS:
                 text = f"I14 {self.name} counts {session!r} in shard {shard_id}, silent for {silent_ms} ms"
@@ -640,8 +654,11 @@ class Node:
     def _check_timers(self, shard: Shard) -> None:
         """I16: what waits by the timer time of one leader waits as long under the next ones. When a machine
         boots, wall clocks may have to do."""
-        before = self.world.timers.setdefault(shard.id, {})
+        before, led = self.world.timers.setdefault(shard.id, {}), (shard.id, shard.term)
+        if self.checked_timers.get(led) == len(before):
+            return  # both this leader and those before it are as they were
         off_ms = before.setdefault(shard.term, shard.desk.timer_ms - WALL_MS - self.world.now)
+        self.checked_timers[led] = len(before)
         least_ms = min((each for term, each in before.items() if term < shard.term), default=off_ms)
         if off_ms > least_ms + FELL_MS and not self.world.history.counts.get("boot"):
             self.world.broken(f"I16 delays under {self.name} are {off_ms - least_ms} ms short")

@@ -103,12 +103,12 @@ class Shares:
         dispatch = shard.dispatch
         group = dispatch.groups[group_id]
         config = group.state.config
-        if config.mode != "shared" or config.paused or len(group.members) < 2:
-            return False
-        if any(map(dispatch.offers, group.views.values())):
+        if len(group.members) < 2 or config.mode != "shared" or config.paused:
             return False
         if dispatch.notices or group_id in dispatch.turn.dirty:
             return False  # the leader serves the group when a majority answers it again
+        if any(map(dispatch.offers, group.views.values())):
+            return False
         rows = [(member, *held(shard, member)) for member in group.members.values()]
         idle = sum(not count and member.has_credit and member.matches is None for member, count, _, _ in rows)
         busy = [count for _, count, _, _ in rows if count]

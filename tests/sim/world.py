@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
+from gossipq.core.copies.placement import Target
 from gossipq.core.ledger import records
 from gossipq.core.raft.campaign import may_stand
 from gossipq.core.shard import Shard
@@ -140,6 +141,8 @@ class World:
         self.chains: dict[tuple[int, int], bytes] = {}  #: of committed entries, by shard and index
         self.reached: dict[tuple[int, int], int] = {}  #: shard, term -> highest index committed in it
         self.founded = self.calm = False
+        self.moved = True  #: the event at hand may have changed what a condition of `run_until` looks at
+        self._standing: tuple[int, dict[int, Target]] = (0, {})
         self.frozen: set[str] = set()
         self.full = False  #: some of these have a full disk
         self.faults = Faults(self, self.dice)
@@ -233,21 +236,26 @@ class World:
 
     def _turn(self, node: Node, at: int) -> None:
         if node.wake_at != at or not node.up:
+            self.moved = False
             return
         node.wake_at = None
         if self.now < (until := max(node.paused_until, node.busy_until)):
             self.wake(node, until - self.now)
+            self.moved = False
             return
         self.history.count("turn")
         node.turn()
 
     def run_until(self, end_ms: int, done: Callable[[], bool] | None = None) -> bool:
-        events, count_max = self.events, self.shards * EVENTS_MAX
+        events, count_max, is_first = self.events, self.shards * EVENTS_MAX, True
         while events and events[0][0] <= end_ms:
             self.now, _, call, args = heappop(events)
+            self.moved = True
             call(*args)
-            if done is not None and done():
-                return True
+            if done is not None and (self.moved or is_first):
+                is_first = False
+                if done():
+                    return True
             if self.count > count_max:
                 raise Storm(f"more than {count_max} events")
         self.now = max(self.now, end_ms)
@@ -305,6 +313,7 @@ class World:
         self._deliver(source.name[0], place, source, self._answer, *what)
 
     def _arrive(self, target: str, item: tuple[object, ...]) -> None:
+        self.moved = False
         node = self.nodes.get(target)
         if node is not None and node.up:
             node.inbox.append(item)
@@ -371,6 +380,14 @@ class World:
             if found is not None and found.leading and found.term > newest:
                 newest, leader = found.term, node
         return leader
+
+    def standing_target(self, shard: int) -> Target:
+        """Return the target of a shard in a run whose copies stay: each shard prefers another leader."""
+        if self._standing[0] != len(self.nodes):
+            names = sorted(self.nodes)
+            turned = {each: Target([*names[each:], *names[:each]], [], []) for each in range(self.shards)}
+            self._standing = len(names), turned
+        return self._standing[1][shard]
 
     def elected(self, node: Node, shard: Shard) -> None:
         """I1: one leader in a term. I4: what was committed before is in its log."""

@@ -301,8 +301,10 @@ class Peers:
         """
         if self.backups.askers:
             return True
-        progress = self.replica.progress
-        return bool(progress) and any(self._wants(name, other) for name, other in progress.items())
+        for name, other in self.replica.progress.items():
+            if other.state == SNAPSHOT and self._wants(name, other):
+                return True
+        return False
 
     def _wants(self, name: str, progress: Progress) -> bool:
         """True if a copy waits for a snapshot and answers.
@@ -354,10 +356,11 @@ class Peers:
         return mail
 
     def deadline_ms(self) -> int | None:
+        due_ms = campaign.deadline_ms(self.replica)
         if not self.copying:
-            return campaign.deadline_ms(self.replica)
+            return due_ms
         due = [
-            campaign.deadline_ms(self.replica),
+            due_ms,
             *(sending.deadline_ms for sending in self.copying.values()),
         ]
         return min([at for at in due if at is not None], default=None)

@@ -61,8 +61,12 @@ class Outbox:
         dead letters. Returns, by group and consumer, the records that are tried again, and the
         requests that wait for them.
         """
-        failed, budget, waiters = self._dispatch.holdings.failed, Budget(), dict[Waiter, None]()
+        failed = self._dispatch.holdings.failed
         again: dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]] = {}
+        if not failed:
+            return again
+        budget = Budget()
+        waiters: dict[Waiter, None] = {}
         while failed and budget and not self._desk.crowded:
             each = failed.popleft()
             rows, rest = self._sort_out(each, budget)

@@ -265,6 +265,7 @@ class Replica:
             self._beat_ms = (self.now_ms // limits.HEARTBEAT_MS + 1) * limits.HEARTBEAT_MS
         late = self._tell_ms is not None and self.now_ms >= self._tell_ms
         news: list[Replication] = []
+        behind = False
         for name, progress in self.progress.items():
             if progress.next < self.log.first and progress.state != SNAPSHOT:
                 progress.carry()
@@ -279,9 +280,7 @@ class Replica:
                 told = False
             if told or (late and progress.told < self.commit and progress.state == STREAM):
                 news.append(self._append(name, progress, with_entries=False))
-        behind = any(
-            progress.told < self.commit for progress in self.progress.values() if progress.state == STREAM
-        )
+            behind = behind or (progress.told < self.commit and progress.state == STREAM)
         self._tell_ms = (None if late else self._tell_ms) or (
             self.now_ms + limits.COMMIT_TOLD_MS if behind else None
         )
@@ -425,10 +424,10 @@ class Replica:
         other = self.progress.get(name)
         return other is not None and other.match > 0 and self.now_ms < other.acked_ms + limits.ELECTION_MS
 
-    def _majority_ms(self, times: dict[str, int]) -> int:
-        """Return the time that a majority of voters has reached. For this copy it is now."""
-        reached = sorted([self.now_ms if name == self.me else times[name] for name in self.config.voters])
-        return reached[len(reached) - voters.quorum_size(self.config.voters)]
+    def _majority_ms(self, times: list[int]) -> int:
+        """Return the time that a majority of voters has reached, of one time for each voter."""
+        times.sort()
+        return times[len(times) - voters.quorum_size(self.config.voters)]
 
     @property
     def holds_lease(self) -> bool:
@@ -439,15 +438,17 @@ class Replica:
             return self.role == LEADER
         if self.handed:
             return False
-        acked = {name: other.acked_ms for name, other in self.progress.items()}
-        return self.now_ms < self._majority_ms(acked) + limits.LEADER_LEASE_MS
+        me, progress, now_ms = self.me, self.progress, self.now_ms
+        acked = [now_ms if name == me else progress[name].acked_ms for name in self.config.voters]
+        return now_ms < self._majority_ms(acked) + limits.LEADER_LEASE_MS
 
     def keep_leading(self) -> None:
         """Advance a leader's timers: silent copies, check-quorum, a failed hand-over."""
-        for other in self.progress.values():
-            other.judge(self.saved, self.now_ms)
-        heard = {name: other.heard_ms for name, other in self.progress.items()}
-        if self.now_ms >= self._majority_ms(heard) + limits.ELECTION_MS:
+        me, progress, now_ms = self.me, self.progress, self.now_ms
+        for other in progress.values():
+            other.judge(self.saved, now_ms)
+        heard = [now_ms if name == me else progress[name].heard_ms for name in self.config.voters]
+        if now_ms >= self._majority_ms(heard) + limits.ELECTION_MS:
             self.follow("")
             return
         self._advance()
@@ -668,8 +669,8 @@ class Replica:
         for other in known.values():
             if other.next <= (self.log.last if other.full else self.saved) and other.may_send():
                 return self.now_ms
-        due = [self._beat_ms, self._tell_ms, self._handing_ms if self.handing else None]
-        return min([at for at in due if at is not None])
+        due_ms = self._beat_ms if self._tell_ms is None else min(self._beat_ms, self._tell_ms)
+        return min(due_ms, self._handing_ms) if self.handing else due_ms
 
 
 def lacks_body(entry: Entry) -> bool:
