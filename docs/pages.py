@@ -55,15 +55,12 @@ ELSEWHERE = {
     "README.md": "readme.md",
 }
 MODULES = (
-    "connection",
-    "producer",
+    "facade",
     "consumer",
     "records",
-    "requester",
-    "runner",
     "admin",
     "handles",
-    "schemas",
+    "schedules",
 )
 EXAMPLES = HOME / "clients" / "python" / "examples"
 #: the central parts of an example, which pages show

@@ -41,7 +41,7 @@ def place(mq: Client, topic: str, group: str = "g") -> Place:
     """Return the endpoint of the leader of the topic's only partition."""
     mq.create_topic(topic, 1, if_not_exists=True)
     mq.publish(topic, b"")
-    session = mq._engine.session
+    session = mq._driver.engine.session
     (writer,) = session.publishing.topics[topic].writers
     return session.links.leaders.routes[writer.shard].endpoint, writer.shard, writer.partition, group
 

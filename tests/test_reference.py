@@ -33,7 +33,7 @@ def test_every_link_leads_to_a_file(site: tuple[Path, Any]) -> None:
 
 def test_every_public_name_of_the_client_is_in_the_reference(site: tuple[Path, Any]) -> None:
     text = "\n".join(path.read_text("utf-8") for path in (site[0] / "reference" / "python").glob("*.md"))
-    for name in ("connect", "Producers.publish_many", "Consumers.consume", "Message.ack", "Admin.alarms"):
+    for name in ("connect", "Facade.publish_many", "Facade.consume", "Message.ack", "Admin.alarms"):
         assert f" {name}\n" in text, name
     told = text + (site[0] / "reference" / "errors.md").read_text("utf-8")
     assert [name for name in gossipq_client.__all__ if name not in told] == []

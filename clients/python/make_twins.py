@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOM = Path(__file__).resolve().parent / "gossipq_client" / "api"
 NAMES = (
-    "connection",
-    "producer",
+    "farewell",
+    "publisher",
     "consumer",
     "reader",
     "jobs",
@@ -34,6 +34,7 @@ WORDS = (
     (r"\bAsync(Iterator|Generator|Iterable)\b", r"\1"),
     (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\baclose\b", "close"),
+    (r"\bCoroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"\bapi\.aio\b", "api.sync"),
 )
 HEADING = "# Made by clients/python/make_twins.py from api/aio/{source}: change that, then run it.\n"
@@ -45,7 +46,7 @@ def twin(source: Path) -> str:
     for pattern, replacement in WORDS:
         text = re.sub(pattern, replacement, text)
     for arguments in (
-        ["check", "--fix", "--unsafe-fixes", "--select", "I,UP028,C416", "--quiet"],
+        ["check", "--fix", "--unsafe-fixes", "--select", "I,F401,UP028,C416", "--quiet"],
         ["format", "--quiet"],
     ):
         command = [

@@ -118,11 +118,12 @@ class NodeWriter:
             raise ClientClosed("this node stops")
         if self._client is None:
             from gossipq_client import Client
+            from gossipq_client.io import Connecting
 
             token = self._token
             # a new key each time: with the old one, new sequences would look like repeats
             key = ownership.key_of_node(token, os.urandom(ownership.NONCE_BYTES)) if token else b""
-            client = Client([self._endpoint], "gossipq-node", ASK_S, key)
+            client = Client(Connecting.to(self._endpoint, "gossipq-node", ASK_S, key))
             self._client = client.__enter__()  # connects
         return self._client
 

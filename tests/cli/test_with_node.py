@@ -19,6 +19,7 @@ from cli.conftest import Ran
 from conftest import RunningNode
 from gossipq.wire.ownership import key_of_node
 from gossipq_client import Client, connect
+from gossipq_client.io import Connecting
 from waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -250,7 +251,7 @@ def test_sub_waits_for_the_first_alarm(node, gossipq) -> None:
         assert (
             process.stderr.readline() == "no alarm was raised yet: waiting for the first one; Ctrl-C ends\n"
         )
-        with Client([node.endpoint], "a node", 5.0, key_of_node(node.token(), bytes(16))) as mq:
+        with Client(Connecting.to(node.endpoint, "a node", 5.0, key_of_node(node.token(), bytes(16)))) as mq:
             mq.create_topic("_alarms")
             mq.publish("_alarms", "low disk", timeout=30)
         out, _ = process.communicate(timeout=30)

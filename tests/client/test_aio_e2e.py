@@ -116,20 +116,20 @@ def test_an_idle_client_leaves_its_sockets_alone_until_its_pings_are_answered(
     async def main() -> None:
         async with connect(shared_node.endpoint) as mq:
             await mq.publish(topic, b"x")
-            rest, published = Client._rest, list[asyncio.Task[Receipt]]()
+            rest, published = mq._driver._rest, list[asyncio.Task[Receipt]]()
 
-            def resting(client: Client) -> None:
-                rest(client)
-                assert not client._watched
+            def resting() -> None:
+                rest()
+                assert not mq._driver._watched
                 if len(published) < 2:
-                    published.append(asyncio.create_task(client.publish(topic, b"y")))
+                    published.append(asyncio.create_task(mq.publish(topic, b"y")))
 
-            monkeypatch.setattr(Client, "_rest", resting)
+            monkeypatch.setattr(mq._driver, "_rest", resting)
             async with asyncio.timeout(PATIENCE_S):
                 while len(published) < 2:
                     await asyncio.sleep(0.05)
                 assert [(await each).offset for each in published] == [1, 2]
-            assert mq._watched
+            assert mq._driver._watched
 
     asyncio.run(main())
 
@@ -142,14 +142,14 @@ def test_a_cancellation_is_not_lost_that_comes_together_with_an_outcome(
 
         async def wait(mq: Client) -> None:
             waits.set()
-            await mq._until(lambda: ready, PATIENCE_S)
+            await mq._driver.until(lambda: ready, PATIENCE_S)
 
         async with connect(shared_node.endpoint) as mq:
             task = asyncio.create_task(wait(mq))
             await waits.wait()
             await asyncio.sleep(0.05)
             ready = True
-            mq._turn()
+            mq._driver.turn()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -111,13 +111,13 @@ class TestPublish:
     ) -> None:
         mq.publish(topic, b"0", timeout=PATIENCE_S)
         with monkeypatch.context() as patched:
-            patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
+            patched.setattr(mq._driver.engine.transport, "receive", list)  # no confirm comes
             for value in (b"1", b"2"):  # the second opens a batch
                 mq.post(topic, value)
-            exchanges = mq._exchanges
+            exchanges = mq._driver.exchanges
             mq.post(topic, b"3", wait=5, key=None)
             mq.post(topic, b"4", wait=0.5)
-            assert mq._exchanges == exchanges
+            assert mq._driver.exchanges == exchanges
             for wrong in (True, -1, "soon"):
                 with pytest.raises(BadRequest):
                     mq.post(topic, b"no", wait=wrong)  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ class TestConsume:
         assert [msg.value for msg in mq.read(topic, order="time")] == [b"1", b"2"]
 
         async def main() -> list[bytes]:
-            async with aio.connect(*mq._addresses) as twin:
+            async with aio.connect(*mq._driver.engine.session.links.addresses) as twin:
                 return [msg.value async for msg in twin.read(topic)]
 
         assert asyncio.run(main()) == [b"1", b"2"]

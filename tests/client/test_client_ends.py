@@ -46,15 +46,15 @@ def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broke
             async def publish(number: int) -> None:
                 nonlocal high
                 raws = [b"%d" % number]
-                sent = await mq._send_list("crowd", raws, mq._prepared_list(raws, {}))
-                high = max(high, len(mq._engine.session.publishing.topics["crowd"].writers[0].flights))
-                await mq._receipt(sent, None)
+                sent = await mq._publisher._send_list("crowd", raws, mq._publisher._prepared_list(raws, {}))
+                high = max(high, len(mq._driver.engine.session.publishing.topics["crowd"].writers[0].flights))
+                await mq._publisher.receipt(sent, None)
 
-            real = mq._engine.transport.receive
-            mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
+            real = mq._driver.engine.transport.receive
+            mq._driver.engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
             tasks = [asyncio.create_task(publish(number)) for number in range(1_000)]
             await asyncio.sleep(0.3)
-            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
             await asyncio.gather(*tasks)
         return high
 
@@ -70,16 +70,18 @@ def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Br
         async with connect(broker.endpoint, timeout=60) as mq:
             await mq.create_topic("queue", 1)
             await mq.publish("queue", b"first")
-            real = mq._engine.transport.receive
-            mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
+            real = mq._driver.engine.transport.receive
+            mq._driver.engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
             for _ in range(WINDOW_BATCHES):
                 mq.post_many("queue", [b"filling"], keys=KEY)
-            await mq._posts_sent(PATIENCE_S)
+            await mq._driver.posts_sent(PATIENCE_S)
 
             async def publish(number: int) -> None:
                 for turn in range(2):
                     raws = [b"%d.%d" % (turn, number)]
-                    await mq._send_list("queue", raws, mq._prepared_list(raws, {"keys": KEY}))
+                    await mq._publisher._send_list(
+                        "queue", raws, mq._publisher._prepared_list(raws, {"keys": KEY})
+                    )
                     if not number and not turn:
                         for values in ([b"no"], [b"no", b"no"]):
                             with pytest.raises(Backpressure):
@@ -89,11 +91,11 @@ def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Br
 
             tasks = [asyncio.create_task(publish(number)) for number in range(30)]
             await asyncio.sleep(0.1)
-            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
             await asyncio.gather(*tasks)
             await mq.flush(PATIENCE_S)
-            assert not mq._gates
-            assert not mq._queued
+            assert not mq._driver._gates
+            assert not mq._driver._queued
             return [msg.value async for msg in mq.read("queue")]
 
     values = asyncio.run(main())[1 + WINDOW_BATCHES :]
@@ -111,7 +113,7 @@ def test_a_list_of_more_batches_than_the_window_has_goes_at_once_where_nothing_w
     async def main() -> None:
         async with connect(broker.endpoint) as mq:
             pending = mq.post_many("long", values, wait=0, partition=0)
-            await mq._posts_sent(PATIENCE_S)
+            await mq._driver.posts_sent(PATIENCE_S)
             with pytest.raises(Backpressure):
                 await mq.publish_many("long", [b"no"], wait=0, partition=0)
             assert (await pending.result(PATIENCE_S)).offset == count
@@ -126,7 +128,7 @@ def test_steps_wait_for_the_window(mq: Client) -> None:
     high = 0
     for msg in mq.consume("in", group="g", stop_at_end=True):
         msg.post_with("out", b"x")
-        high = max(high, len(mq._engine.session.publishing.topics["out"].writers[0].flights))
+        high = max(high, len(mq._driver.engine.session.publishing.topics["out"].writers[0].flights))
     assert high <= WINDOW_BATCHES
 
 
@@ -139,7 +141,7 @@ def test_asyncio_steps_wait_for_the_window(broker: testing.Broker) -> None:
             await mq.publish_many("source", [b"%d" % number for number in range(1_000)])
             async for msg in mq.consume("source", group="g", stop_at_end=True):
                 await msg.ack_with("sink", b"x")
-                high = max(high, len(mq._engine.session.publishing.topics["sink"].writers[0].flights))
+                high = max(high, len(mq._driver.engine.session.publishing.topics["sink"].writers[0].flights))
         return high
 
     assert asyncio.run(main()) <= WINDOW_BATCHES
@@ -150,7 +152,7 @@ def test_the_keeper_survives_an_error(
 ) -> None:
     mq.publish("kept", b"x", timeout=PATIENCE_S)
     batch = mq.fetch("kept", "g", n=1, wait=PATIENCE_S)
-    real, failed = mq._engine.exchange, threading.Event()
+    real, failed = mq._driver.engine.exchange, threading.Event()
 
     def exchange(thorough: bool = False, lingering: bool = False) -> bool:
         if threading.current_thread().name == "gossipq-keeper" and not failed.is_set():
@@ -158,11 +160,11 @@ def test_the_keeper_survives_an_error(
             raise OSError("once")
         return real(thorough, lingering)
 
-    monkeypatch.setattr(mq._engine, "exchange", exchange)
+    monkeypatch.setattr(mq._driver.engine, "exchange", exchange)
     assert failed.wait(PATIENCE_S)
     mq.ack_soon(batch)
     deadline = time.monotonic() + PATIENCE_S
-    while not mq._engine.session.settled:
+    while not mq._driver.engine.session.settled:
         assert time.monotonic() < deadline, "nobody told the ack"
         time.sleep(0.05)
     assert "OSError: once" in caplog.text
@@ -173,7 +175,7 @@ def test_the_keeper_stands_aside_while_a_caller_waits_and_is_back_when_none_does
 
     def aside(wanted: bool) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while mq._keeper.aside != wanted:
+        while mq._driver.keeper.aside != wanted:
             assert time.monotonic() < deadline, f"aside: {not wanted}"
             time.sleep(0.01)
 
@@ -195,11 +197,11 @@ def test_the_keeper_stands_aside_while_a_caller_waits_and_is_back_when_none_does
         assert taken.wait(PATIENCE_S)
         aside(False)
         deadline = time.monotonic() + PATIENCE_S
-        while not mq._engine.session.settled:
+        while not mq._driver.engine.session.settled:
             assert time.monotonic() < deadline, "nobody told the ack"
             time.sleep(0.01)
-        pinged_ms = mq._engine.session.links.home.pinged_ms
-        while mq._engine.session.links.home.pinged_ms == pinged_ms:
+        pinged_ms = mq._driver.engine.session.links.home.pinged_ms
+        while mq._driver.engine.session.links.home.pinged_ms == pinged_ms:
             assert time.monotonic() < deadline, "nobody pings"
             time.sleep(0.01)
         consumer.join()
@@ -213,19 +215,19 @@ def test_the_asyncio_client_turns_on_after_an_error(broker: testing.Broker) -> N
         )
         async with connect(broker.endpoint) as mq:
             await mq.publish("going", b"x")
-            real = mq._engine.exchange
+            real = mq._driver.engine.exchange
 
             def exchange(thorough: bool = False) -> bool:
                 if not errors:
                     raise OSError("once")
                 return real(thorough)
 
-            mq._engine.exchange = exchange  # type: ignore[method-assign]
+            mq._driver.engine.exchange = exchange  # type: ignore[method-assign]
             while not errors:
                 await asyncio.sleep(0.05)
-            turns = mq._engine.session.links.now_ms
+            turns = mq._driver.engine.session.links.now_ms
             await asyncio.sleep(1)
-            assert mq._engine.session.links.now_ms > turns
+            assert mq._driver.engine.session.links.now_ms > turns
 
     asyncio.run(main())
 
@@ -270,7 +272,7 @@ def test_the_log_may_go_to_the_broker_by_the_client_that_writes_it(mq: Client) -
     publishing, log = Publishing(mq), logging.getLogger("gossipq_client")
     log.addHandler(publishing)
     try:
-        mq._engine.session.consuming.warnings.append("lease lost: 1..2 of partition 0x3")
+        mq._driver.engine.session.consuming.warnings.append("lease lost: 1..2 of partition 0x3")
         mq.flush(PATIENCE_S)
         assert publishing.stored.get(timeout=PATIENCE_S) == 1
     finally:
@@ -303,7 +305,7 @@ def test_what_others_publish_during_a_close_is_stored_or_refused(broker: testing
     """
     mq, told = broker.connect(), list[Exception]()
     mq.publish("published.late", b"0")
-    shut = mq._shut
+    shut = mq._driver.shut
 
     def publish() -> None:
         try:
@@ -318,7 +320,7 @@ def test_what_others_publish_during_a_close_is_stored_or_refused(broker: testing
         late.join()
         shut()
 
-    mq._shut = shut_late  # type: ignore[method-assign]
+    mq._driver.shut = shut_late  # type: ignore[method-assign]
     mq.close()
     assert told
     mq.close()
@@ -385,16 +387,16 @@ def test_who_waits_for_a_record_that_a_close_gets_confirmed_hears_so(broker: tes
     for number in range(2):
         mq, ready = broker.connect(), threading.Event()
         mq.publish("waited", b"x")
-        real = mq._engine.transport.receive
-        mq._engine.transport.receive = list  # type: ignore[method-assign]  # it is confirmed by the close
+        real = mq._driver.engine.transport.receive
+        mq._driver.engine.transport.receive = list  # type: ignore[method-assign]  # it is confirmed by the close
         pending = mq.post_many("waited", [b"x"]) if number % 2 else mq.post("waited", b"x")
         thread = threading.Thread(target=wait, args=(pending, ready))
         thread.start()
         ready.wait()
-        while not mq._waiting:
+        while not mq._driver.waiting:
             time.sleep(0.001)
-        mq._engine.transport.receive = real  # type: ignore[method-assign]
-        with mq._lock:  # whoever waits looks again behind it
+        mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
+        with mq._driver.lock:  # whoever waits looks again behind it
             mq.close()
         thread.join()
         assert pending.done()
@@ -410,12 +412,12 @@ def test_an_asyncio_result_whose_time_ends_with_the_confirm_is_the_receipt(broke
             pending = mq.post("in.time", b"y")
             result = asyncio.create_task(pending.result(0.3))
             await asyncio.sleep(0)
-            real = mq._engine.transport.receive
-            mq._engine.transport.receive = list  # type: ignore[method-assign]
+            real = mq._driver.engine.transport.receive
+            mq._driver.engine.transport.receive = list  # type: ignore[method-assign]
             await asyncio.sleep(0.05)
-            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
             time.sleep(0.4)  # the loop is busy until both have come
-            mq._turn()
+            mq._driver.turn()
             assert (await result).offset == 1
 
     asyncio.run(main())
@@ -516,7 +518,7 @@ def test_what_a_waiter_meets_is_its_own(broker: testing.Broker, mq: Client) -> N
 
 
 def lent(mq: Any) -> int:
-    parts = [part for fetcher in mq._fetchers.values() for part in fetcher._state.parts]
+    parts = [part for fetcher in mq._consumer.fetchers.values() for part in fetcher.state.parts]
     return sum(part.lent_records for part in parts)
 
 
@@ -529,11 +531,11 @@ def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
         assert other.fetch("broken", "g", n=1, wait=PATIENCE_S).values() == [b"first"]
 
         def interrupted(*_: object) -> bool:
-            other._until(lambda: False, 0.2)
+            other._driver.until(lambda: False, 0.2)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(other, "_await_records", interrupted)
+            patched.setattr(other._consumer, "await_records", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 other.fetch("broken", "g", n=10)
         assert lent(other) == 0
@@ -607,7 +609,7 @@ def test_a_pause_right_after_a_record_was_taken_leaves_it_to_the_user(
     def is_lost(held: Held, offset: int) -> bool:
         if pauses:
             pauses.pop()
-            mq._engine.session.consuming.pause(held.part.subscription)
+            mq._driver.engine.session.consuming.pause(held.part.subscription)
         return False
 
     monkeypatch.setattr(Held, "is_lost", is_lost)

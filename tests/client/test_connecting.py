@@ -32,15 +32,15 @@ def in_thread(do: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 def await_waiting(mq: Client, count: int) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
-    while len(mq._waiting) < count:
+    while len(mq._driver.waiting) < count:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("use", [lambda mq: mq.post("t", b"x"), lambda mq: mq._open(1.0)])
+@pytest.mark.parametrize("use", [lambda mq: mq.post("t", b"x"), lambda mq: mq._driver.connect(1.0)])
 def test_a_connect_that_fails_leaves_others_their_own_time(nobody: str, use: Callable[[Client], Any]) -> None:
     mq = connect(nobody, timeout=1)
-    first, fails = in_thread(lambda: mq._open(0.5))
+    first, fails = in_thread(lambda: mq._driver.connect(0.5))
     await_waiting(mq, 1)
     second, waits = in_thread(lambda: use(mq))
     await_waiting(mq, 2)
@@ -94,7 +94,7 @@ def test_an_interrupted_connect_leaves_others_theirs(broker: testing.Broker) -> 
 def test_an_asyncio_connect_that_ends_leaves_others_theirs(broker: testing.Broker, nobody: str) -> None:
     async def main() -> None:
         mq = aio.connect(broker.endpoint)
-        first, second = asyncio.create_task(mq._start()), asyncio.create_task(mq._start())
+        first, second = asyncio.create_task(mq._driver.connect()), asyncio.create_task(mq._driver.connect())
         third = asyncio.create_task(mq.publish("cancelled", b"x"))
         await asyncio.sleep(0)
         first.cancel()

@@ -148,7 +148,7 @@ def test_threads_that_begin_to_fetch_what_is_missing_hear_of_it(broker: testing.
     with broker.connect() as mq:
         fetcher = mq.fetcher("missing", "g", create=False)
         for _ in range(2):  # both found that the topic was not looked up yet
-            mq._do(lambda: mq._engine.session.subscribe(fetcher._state))
+            mq._driver.step(lambda: mq._driver.engine.session.subscribe(fetcher.state))
         with pytest.raises(UnknownTopic):
             fetcher.fetch(1, wait=5)
 
@@ -248,7 +248,7 @@ def test_nothing_stays_of_fetches_from_topics_that_were_removed(broker: testing.
             mq.publish(f"orders{number}", b"one")
             assert mq.fetch(f"orders{number}", "g", wait=10).values() == [b"one"]
             mq.topic(f"orders{number}").delete()
-        assert len(mq._fetchers) < 5, "the last ones may not have heard of it"
+        assert len(mq._consumer.fetchers) < 5, "the last ones may not have heard of it"
 
 
 def test_another_thread_may_begin_to_fetch_while_fetchers_are_looked_through(broker: testing.Broker) -> None:
@@ -256,15 +256,15 @@ def test_another_thread_may_begin_to_fetch_while_fetchers_are_looked_through(bro
 
         class Meanwhile:
             @property
-            def _state(self) -> SimpleNamespace:
-                mq._fetchers[("of another thread",), "g"] = other
+            def state(self) -> SimpleNamespace:
+                mq._consumer.fetchers[("of another thread",), "g"] = other
                 return SimpleNamespace(error=None)
 
         other = mq.fetcher("orders", "others")
-        mq._fetchers[("orders",), "slow"] = cast(Fetcher, Meanwhile())
+        mq._consumer.fetchers[("orders",), "slow"] = cast(Fetcher, Meanwhile())
         mq.publish("orders", b"one")
         assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
-        del mq._fetchers[("orders",), "slow"]
+        del mq._consumer.fetchers[("orders",), "slow"]
 
 
 def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) -> None:
@@ -348,7 +348,7 @@ def test_a_fetch_with_other_options_is_not_answered_with_those_of_the_first(brok
         assert routes(mq.fetch("routed", "g", n=4, min=2, route="us", wait=10)) == ["us", "us"]
         assert routes(mq.fetch("routed", "g", n=4, route="eu", wait=10)) == ["eu"]
         mq.ack(first)  # of a subscription that has ended
-        assert len(mq._fetchers) == 1
+        assert len(mq._consumer.fetchers) == 1
         assert [msg.offset for msg in mq.fetch("routed", start="first", n=1, wait=10)] == [0]
         assert [msg.offset for msg in mq.fetch("routed", start=2, n=1, wait=10)] == [2]
         assert [msg.offset for msg in mq.fetch("routed", start=2, n=1, ack=True, wait=10)] == [3]
@@ -358,11 +358,11 @@ def test_a_running_fetch_keeps_its_options_when_another_has_others(broker: testi
     with broker.connect() as mq, ThreadPoolExecutor() as pool:
         mq.create_topic("both")
         waiting = pool.submit(mq.fetch, "both", "g", n=1, route="eu", wait=30)
-        until(lambda: any(each._state.fetches for each in mq._fetchers.values()))
+        until(lambda: any(each.state.fetches for each in mq._consumer.fetchers.values()))
         assert not mq.fetch("both", "g", n=1, route="us", wait=0)
         mq.publish("both", b"eu", route="eu")
         assert waiting.result(30).values() == [b"eu"]
-        assert len(mq._fetchers) == 1
+        assert len(mq._consumer.fetchers) == 1
 
 
 def test_a_fetch_without_a_group_reads(broker: testing.Broker) -> None:

@@ -238,7 +238,7 @@ def test_reading_without_a_group(broker: testing.Broker) -> None:
             hit = strike(at, work)
             struck += hit
             at = at + STRIDE if hit else 0
-            if hit and not taken and not mq._engine.torn:
+            if hit and not taken and not mq._driver.engine.torn:
                 mq.flush(PATIENCE_S)
             seen += taken
         while batch := mq.fetch(topic, n=100, wait=1):
@@ -258,7 +258,7 @@ def test_asyncio_publishing(broker: testing.Broker) -> None:
             at = 0
             for number in range(ROUNDS):
                 interrupter = Interrupter(at)
-                real = mq._engine.exchange
+                real = mq._driver.engine.exchange
 
                 def exchange(
                     thorough: bool = False, interrupter: Interrupter = interrupter, real: Any = real
@@ -266,7 +266,7 @@ def test_asyncio_publishing(broker: testing.Broker) -> None:
                     with interrupter:
                         return bool(real(thorough))
 
-                mq._engine.exchange = exchange  # type: ignore[method-assign]
+                mq._driver.engine.exchange = exchange  # type: ignore[method-assign]
                 value = ledger.next()
                 ledger.maybe.add(value)
                 try:
@@ -276,7 +276,7 @@ def test_asyncio_publishing(broker: testing.Broker) -> None:
                 except Interrupt:
                     pass
                 finally:
-                    del mq._engine.exchange
+                    del mq._driver.engine.exchange
                 await mq.flush(PATIENCE_S)
                 struck += interrupter.struck
                 at = at + STRIDE if interrupter.struck else 0
@@ -354,9 +354,9 @@ def test_a_farewell_that_is_broken_off_is_said_again(
     mq = broker.connect()
     mq.publish("farewells", b"x")
     with monkeypatch.context() as patched:
-        patched.setattr(mq._engine.session, "farewell", interrupt)
+        patched.setattr(mq._driver.engine.session, "farewell", interrupt)
         with pytest.raises(Interrupt):
             mq.close()
     mq.close()
-    assert mq._engine.ended
-    assert mq._engine.transport.fds == []
+    assert mq._driver.engine.ended
+    assert mq._driver.engine.transport.fds == []

@@ -31,7 +31,7 @@ def acking_on(mq: Any, batch: Any) -> list[tuple[Any, int]]:
     """The rest of a batch of which one record is acked before each exchange, so that one ack
     always waits for its answer.
     """
-    real, consuming = mq._engine.exchange, mq._engine.session.consuming
+    real, consuming = mq._driver.engine.exchange, mq._driver.engine.session.consuming
     left = [(piece.held, offset) for piece in batch.pieces for offset in range(piece.first, piece.end)]
 
     def exchange(thorough: bool = False, lingering: bool = False) -> bool:
@@ -40,7 +40,7 @@ def acking_on(mq: Any, batch: Any) -> list[tuple[Any, int]]:
             consuming.ack(held, offset, offset + 1)
         return bool(real(thorough, lingering))
 
-    mq._engine.exchange = exchange
+    mq._driver.engine.exchange = exchange
     return left
 
 

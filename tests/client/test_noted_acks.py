@@ -107,7 +107,7 @@ class TestClient:
     def test_an_ack_waits_for_nobody_who_is_at_work(self, broker: testing.Broker, mq: Client) -> None:
         mq.publish_many("free", [b"1", b"2"], timeout=PATIENCE_S)
         batch = mq.fetch("free", "g", n=2, wait=PATIENCE_S)
-        with mq._lock:  # somebody else does an exchange
+        with mq._driver.lock:  # somebody else does an exchange
             acking = threading.Thread(target=batch[0].ack_soon)
             acking.start()
             acking.join(PATIENCE_S)
@@ -122,7 +122,7 @@ class TestClient:
     ) -> None:
         mq.publish_many("handled", [b"1", b"2"], timeout=PATIENCE_S)
         message = next(iter(mq.fetch("handled", "g", n=1, wait=PATIENCE_S)))
-        receive, struck = mq._engine.transport.receive, list[bool]()
+        receive, struck = mq._driver.engine.transport.receive, list[bool]()
 
         def strike() -> list[tuple[str, list[bytes]]]:
             if not struck and threading.current_thread() is threading.main_thread():
@@ -130,7 +130,7 @@ class TestClient:
                 signal.raise_signal(signal.SIGUSR1)
             return receive()
 
-        monkeypatch.setattr(mq._engine.transport, "receive", strike)
+        monkeypatch.setattr(mq._driver.engine.transport, "receive", strike)
         before = signal.signal(signal.SIGUSR1, lambda *_: message.ack_soon())
         try:
             mq.publish("handled", b"3", timeout=PATIENCE_S)
@@ -144,11 +144,11 @@ class TestClient:
     def test_the_end_takes_what_is_noted(self, broker: testing.Broker, mq: Client) -> None:
         mq.publish_many("ended", [b"1", b"2", b"3"], timeout=PATIENCE_S)
         batch = mq.fetch("ended", "g", n=3, wait=PATIENCE_S)
-        mq._keeper.stop()  # otherwise it would join them
+        mq._driver.keeper.stop()  # otherwise it would join them
         for message in batch:
             message.ack_soon()
-        assert mq._engine.noted
-        mq._engine.farewell()
+        assert mq._driver.engine.noted
+        mq._driver.engine.farewell()
         assert left(broker, "ended") == []
 
     def test_acks_of_many_threads_are_all_stored(self, broker: testing.Broker, mq: Client) -> None:
@@ -182,22 +182,22 @@ class TestClient:
         waiting = threading.Thread(target=lambda: list(other))
         if aside:
             waiting.start()
-            while not mq._keeper.aside:
+            while not mq._driver.keeper.aside:
                 time.sleep(0.01)
         message = mq.fetch("slept", "g", n=1, wait=PATIENCE_S)[0]
         mq.flush(PATIENCE_S)
-        engine, waits, over = mq._engine, list[float](), threading.Event()
+        engine, waits, over = mq._driver.engine, list[float](), threading.Event()
         real_wait, real_timeout_ms, real_tell = wait, engine.timeout_ms, engine.tell
         begun: list[bool] = []  # a round of the keeper: the first question is how long it may rest
 
         def tell() -> None:
             real_tell()
-            if threading.current_thread() is mq._keeper._thread:
+            if threading.current_thread() is mq._driver.keeper._thread:
                 begun[:] = [True]
 
         def timeout_ms() -> int:
-            mine = threading.current_thread() is mq._keeper._thread
-            stands = not aside or sys._getframe(1).f_locals.get("seen") == mq._exchanges
+            mine = threading.current_thread() is mq._driver.keeper._thread
+            stands = not aside or sys._getframe(1).f_locals.get("seen") == mq._driver.exchanges
             if not (mine and begun and stands) or waits:
                 begun.clear()
                 return real_timeout_ms()
@@ -216,7 +216,7 @@ class TestClient:
         monkeypatch.setattr(keeper, "wait", waited)
         deadline = time.monotonic() + PATIENCE_S
         while not over.wait(0.1):
-            mq._keeper.wake()
+            mq._driver.keeper.wake()
             assert time.monotonic() < deadline
         assert waits[1] <= ACK_LINGER_MS
         other.stop()
@@ -231,7 +231,7 @@ class TestClient:
         for _ in range(3):
             with pytest.raises(ClientClosed):
                 message.ack_soon()
-        assert mq._engine.noted == []
+        assert mq._driver.engine.noted == []
 
     @pytest.mark.parametrize("shuffled", [False, True])
     def test_an_interrupt_at_any_line_leaves_nothing_in_hand(self, mq: Client, shuffled: bool) -> None:
@@ -252,14 +252,14 @@ class TestClient:
                     raise KeyboardInterrupt
                 return strike
 
-            with mq._lock:  # the keeper stays out
+            with mq._driver.lock:  # the keeper stays out
                 for message in sorted(messages, key=lambda each: each.offset % 3) if shuffled else messages:
                     message.ack_soon()
                 sys.settrace(strike)
                 with suppress(KeyboardInterrupt):
-                    mq._exchange()
+                    mq._driver.exchange()
                 sys.settrace(None)
-                mq._exchange()
+                mq._driver.exchange()
             assert (held.left, held in held.part.outstanding) == (0, False)
             struck = left[0] <= 0
         assert at > 10

@@ -271,7 +271,7 @@ def test_a_purge_that_a_kill_cut_short_is_taken_up_again(make_node: Callable[...
         mq.flush(PATIENCE_S)
         work(mq, "orders", 3)
         key = partition_key(info.id, 0)
-        step = mq._ask(PurgeTopic(key, 1_500), info.shards[0], Done)
+        step = mq._operator.ask(PurgeTopic(key, 1_500), info.shards[0], Done)
         assert 0 < step.count < 1_500
     node.kill()
     node.start()

@@ -56,14 +56,14 @@ def test_a_callback_is_made_once_with_the_receipt(mq: Client) -> None:
 
 
 def test_an_exception_is_returned_and_the_end_of_the_time_raised(mq: Client) -> None:
-    with mq._lock:  # nobody hears of the confirm
+    with mq._driver.lock:  # nobody hears of the confirm
         late = mq.post("late", b"0")
-        real, mq._engine.transport.receive = mq._engine.transport.receive, list  # type: ignore[method-assign]
+        real, mq._driver.engine.transport.receive = mq._driver.engine.transport.receive, list  # type: ignore[method-assign]
         try:
             with pytest.raises(NotConfirmed):
                 late.exception(timeout=0.05)
         finally:
-            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
     assert late.exception(timeout=PATIENCE_S) is None
 
 
@@ -74,7 +74,7 @@ def test_an_asyncio_post_returns_at_once_and_is_awaited_once(broker: testing.Bro
             posted = [mq.post("order", b"%d" % number) for number in range(100)]
             assert (await mq.publish("order", b"100")).offset == 100
             assert [(await each).offset for each in posted] == list(range(100))
-            assert not mq._posting
+            assert not mq._driver._posting
             assert (await mq.post("order", b"101")).offset == 101
             heard = asyncio.Event()
             late = mq.post("order.more", b"0")
@@ -112,19 +112,19 @@ def test_asyncio_posts_wait_for_room_in_order_and_not_without_bound(
         async with aio.connect(broker.endpoint) as mq:
             await mq.create_topic("room", 1)
             await mq.publish("room", b"first")
-            real = mq._engine.transport.receive
-            mq._engine.transport.receive = list  # type: ignore[method-assign]
+            real = mq._driver.engine.transport.receive
+            mq._driver.engine.transport.receive = list  # type: ignore[method-assign]
             for _ in range(WINDOW_BATCHES // 10):
                 for _ in range(10):
                     mq.post_many("room", [b"filling"], keys=KEY)
-                await mq._posts_sent(PATIENCE_S)
+                await mq._driver.posts_sent(PATIENCE_S)
             waiting = [mq.post("room", b"%d" % number) for number in range(10)]
             with pytest.raises(Backpressure):
                 mq.post("room", b"no")
             with pytest.raises(NotConfirmed):
                 await waiting[0].result(0.01)
-            assert mq._unconfirmed() == WINDOW_BATCHES + 10
-            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            assert mq._driver.unconfirmed() == WINDOW_BATCHES + 10
+            mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
             await mq.flush(PATIENCE_S)
             assert all(each.done() for each in waiting)
             return [msg.value async for msg in mq.read("room")]
@@ -201,12 +201,12 @@ def test_a_receipt_is_waited_for_as_long_as_the_client_waits(broker: testing.Bro
     with connect(broker.endpoint, timeout=0.2) as mq:
         mq.ready(timeout=PATIENCE_S)
         assert mq.publish("patience", b"0", timeout=PATIENCE_S).offset == 0
-        with mq._lock:  # nobody hears of the confirm
+        with mq._driver.lock:  # nobody hears of the confirm
             late = mq.post("patience", b"1")
-            real, mq._engine.transport.receive = mq._engine.transport.receive, list  # type: ignore[method-assign]
+            real, mq._driver.engine.transport.receive = mq._driver.engine.transport.receive, list  # type: ignore[method-assign]
             try:
                 with pytest.raises(TimeoutError, match=r"within 0\.2 s"):
                     late.result()
             finally:
-                mq._engine.transport.receive = real  # type: ignore[method-assign]
+                mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
         assert late.result(timeout=None).offset == 1

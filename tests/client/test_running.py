@@ -730,7 +730,7 @@ class TestRequests:
                 await_consumers(mq, "prices")
                 assert mq.request("prices", b"1", timeout=PATIENCE_S).value == b"1"
                 mq.topic("_replies").delete()
-                in_time(lambda: mq._requester._requests.subscription.error is not None)
+                in_time(lambda: mq._requester.requests.subscription.error is not None)
                 with contextlib.suppress(NoReply):  # of a publisher that did not know yet
                     mq.request("prices", b"2", timeout=1)
                 assert mq.request("prices", b"3", timeout=PATIENCE_S).value == b"3"
@@ -741,19 +741,19 @@ class TestRequests:
     def test_threads_that_ask_first_at_the_same_time_share_their_replies(
         self, mq: testing.Client, broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        subscribed, subscribe = list[object](), mq._engine.subscribe
+        subscribed, subscribe = list[object](), mq._driver.engine.subscribe
         monkeypatch.setattr(
-            mq._engine, "subscribe", lambda *asked: (subscribed.append(asked), subscribe(*asked))[1]
+            mq._driver.engine, "subscribe", lambda *asked: (subscribed.append(asked), subscribe(*asked))[1]
         )
-        both, ask = threading.Barrier(2), mq._ask
+        both, ask = threading.Barrier(2), mq._operator.ask
 
         def together(*asked: object) -> object:
             answer = ask(*asked)
             both.wait(PATIENCE_S)
             return answer
 
-        monkeypatch.setattr(mq, "_ask", together)
-        threads = [threading.Thread(target=mq._requester._open_replies) for _ in range(2)]
+        monkeypatch.setattr(mq._operator, "ask", together)
+        threads = [threading.Thread(target=mq._requester.open_replies) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

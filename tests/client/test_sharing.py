@@ -21,7 +21,7 @@ PATIENCE_S = 30
 
 def batches(client: Any, topic: str) -> int:
     """How many batches of a topic with one partition this client has sent."""
-    sequence: int = client._engine.session.publishing.topics[topic].writers[0].sequence
+    sequence: int = client._driver.engine.session.publishing.topics[topic].writers[0].sequence
     return sequence - 1
 
 

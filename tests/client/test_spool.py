@@ -33,6 +33,10 @@ from gossipq.errors import (
 )
 from gossipq.types import Now
 from gossipq_client import Client, aio, connect, testing
+from gossipq_client.api.aio import driver as aio_driver
+from gossipq_client.api.aio import publisher as aio_publisher
+from gossipq_client.api.sync import driver as sync_driver
+from gossipq_client.api.sync import publisher
 from gossipq_client.io import spool as spools
 from gossipq_client.io.spool import Spool
 from gossipq_client.values import Spooled, publish_options, spooled
@@ -225,7 +229,7 @@ def test_a_child_that_was_forked_amid_a_publish_does_not_wait_for_it(tmp_path: P
     mq, held, over = connect("tcp://127.0.0.1:9", spool=tmp_path), threading.Event(), threading.Event()
 
     def publish() -> None:
-        with mq._spooling:
+        with mq._driver.spooling:
             held.set()
             over.wait(PATIENCE_S)
 
@@ -459,8 +463,8 @@ def test_a_start_that_cannot_send_what_was_left_leaves_it_to_the_next(
     left.put([Spooled("left", b"0", b"id")])
     left.close()
     with monkeypatch.context() as patched:
-        patched.setattr(Client, "_send_spooled", away)
-        patched.setattr(aio.Client, "_send_spooled", lambda _: later())
+        patched.setattr(publisher.Publisher, "send_spooled", away)
+        patched.setattr(aio_publisher.Publisher, "send_spooled", lambda _: later())
         with pytest.raises(Unreachable):
             connect(broker.endpoint, spool=tmp_path).__enter__()
 
@@ -479,16 +483,17 @@ def test_a_start_that_ends_half_way_leaves_the_spool_to_the_next(
     broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """With a part of it under way: whoever tried again was told that another client has it."""
-    left, client = Spool(tmp_path), Client if kind == "sync" else aio.Client
+    left = Spool(tmp_path)
     left.put([Spooled("begun", b"%d" % at, b"id%d" % at) for at in range(3)])
     left.close()
-    goes, adds, begun = client._in_window, client._append_now, list[Any]()
+    driver = (sync_driver if kind == "sync" else aio_driver).Driver
+    goes, adds, begun = driver.in_window, driver.append_now, list[Any]()
 
     def half(mq: Any, *asked: Any) -> Any:
         if begun:
             raise Unreachable("no leader")
         begun.append(mq)
-        mq._engine.transport.receive = list  # no confirm comes
+        mq.engine.transport.receive = list  # no confirm comes
         return goes(mq, *asked)
 
     def none(mq: Any, *asked: Any) -> Any:
@@ -504,8 +509,8 @@ def test_a_start_that_ends_half_way_leaves_the_spool_to_the_next(
         "asyncio": lambda: asyncio.run(awaited()),
     }[kind]
     with monkeypatch.context() as patched:
-        patched.setattr(client, "_in_window", half)
-        patched.setattr(client, "_append_now", none)
+        patched.setattr(driver, "in_window", half)
+        patched.setattr(driver, "append_now", none)
         with pytest.raises(Unreachable):
             begin()
     with connect(broker.endpoint, spool=tmp_path) as mq, broker.connect() as reader:
@@ -519,8 +524,8 @@ def test_who_begins_while_another_publishes_sends_nothing_of_that(
     """Both sent it: the receipt could call a new record a duplicate."""
     mq = connect(broker.endpoint, spool=tmp_path)
     mq.publish("shared", b"0")
-    assert mq._spool is not None
-    put, sent, numbers = mq._spool.put, mq._spool.sent, list[int]()
+    assert mq._driver.spool is not None
+    put, sent, numbers = mq._driver.spool.put, mq._driver.spool.sent, list[int]()
     begins = threading.Thread(target=mq.__enter__)
 
     def put_and_begin(rows: Any) -> range:
@@ -533,8 +538,8 @@ def test_who_begins_while_another_publishes_sends_nothing_of_that(
         numbers.extend(rows)
         sent(rows, *more, **options)
 
-    monkeypatch.setattr(mq._spool, "put", put_and_begin)
-    monkeypatch.setattr(mq._spool, "sent", noted)
+    monkeypatch.setattr(mq._driver.spool, "put", put_and_begin)
+    monkeypatch.setattr(mq._driver.spool, "sent", noted)
     assert not mq.publish("shared", b"1", timeout=PATIENCE_S).duplicate
     begins.join()
     assert len(numbers) == len(set(numbers)) == 1
@@ -554,7 +559,7 @@ def test_who_breaks_off_a_close_leaves_the_spool_to_others(
     mq = connect(broker.endpoint, spool=tmp_path)
     pending = mq.post("broken", b"x")
     with monkeypatch.context() as patched:
-        patched.setattr(mq, "_until", interrupt)
+        patched.setattr(mq._driver, "until", interrupt)
         with pytest.raises(KeyboardInterrupt):
             mq.__exit__(None, None, None)
     with connect(broker.endpoint, spool=tmp_path) as mq, broker.connect() as reader:
@@ -589,10 +594,10 @@ def test_a_signal_handler_that_interrupts_a_publish_hears_that_its_own_is_not_ke
             mq.post("handled", name.upper().encode())
             kept.append(name.upper().encode())
 
-    assert mq._spool is not None
-    interrupted("_write", mq._spool)
-    interrupted("advance", mq._engine.session)
-    interrupted("find_topic", mq._engine)
+    assert mq._driver.spool is not None
+    interrupted("_write", mq._driver.spool)
+    interrupted("advance", mq._driver.engine.session)
+    interrupted("find_topic", mq._driver.engine)
     mq.close()
     assert spools.show(str(tmp_path)) == []
     with broker.connect() as reader:
@@ -672,14 +677,14 @@ def test_lists_go_through_it_too(broker: testing.Broker, tmp_path: Path) -> None
 def half_way(broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
     """A client with a spool that finds its window full for the second batch of what it publishes."""
     mq = connect(broker.endpoint, spool=tmp_path)
-    goes, times = mq._in_window, iter(range(10))
+    goes, times = mq._driver.in_window, iter(range(10))
 
     def in_window(*asked: Any) -> Any:
         if next(times) == 1:
             raise Backpressure("the window is full")
         return goes(*asked)
 
-    monkeypatch.setattr(mq, "_in_window", in_window)
+    monkeypatch.setattr(mq._driver, "in_window", in_window)
     return mq
 
 
@@ -693,7 +698,7 @@ def test_a_list_that_ends_half_way_keeps_what_is_under_way(
     keys = [f"{at}" for at in range(20)]
     with pytest.raises(Backpressure, match="of the list are on their way"):
         half_way.post_many("halves", [key.encode() for key in keys], keys=keys)
-    spool = half_way._spool
+    spool = half_way._driver.spool
     assert spool is not None
     kept = [row.value for number, row in spools.read(spool._rows, 0, 20) if number not in spool._gone]
     assert 0 < len(kept) < 20
@@ -712,8 +717,8 @@ def test_a_copy_that_only_one_topic_gets_is_kept_too(
         admin.topic("both").bind(["here", "there"])
     with pytest.raises(Backpressure):
         half_way.post("both", b"x")
-    assert half_way._spool is not None
-    assert len(half_way._spool) == 1
+    assert half_way._driver.spool is not None
+    assert len(half_way._driver.spool) == 1
     half_way.close()
     assert spools.show(str(tmp_path)) == []
 

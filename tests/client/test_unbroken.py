@@ -53,7 +53,7 @@ def mq(broker: testing.Broker) -> Iterator[Client]:
 
 def in_an_ack(mq: Client, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
     """Does it once, in the middle of the next ack."""
-    consuming, left = mq._engine.session.consuming, [do]
+    consuming, left = mq._driver.engine.session.consuming, [do]
     real = consuming._flush_soon
 
     def flush_soon(part: Part) -> None:
@@ -187,7 +187,7 @@ class TestSignals:
     ) -> None:
         mq = broker.connect()
         mq.publish("signalled", b"first", timeout=PATIENCE_S)
-        real, left = mq._engine.transport.receive, [1]
+        real, left = mq._driver.engine.transport.receive, [1]
 
         def receive() -> list[tuple[str, list[bytes]]]:
             arrived = real()
@@ -196,12 +196,12 @@ class TestSignals:
                 signal.raise_signal(signal.SIGUSR1)
             return arrived
 
-        monkeypatch.setattr(mq._engine.transport, "receive", receive)
+        monkeypatch.setattr(mq._driver.engine.transport, "receive", receive)
         before = signal.signal(signal.SIGUSR1, lambda *_: mq.close())
         try:
             pending = mq.post("signalled", b"kept")
             with pytest.raises(ClientClosed):
-                mq._until(lambda: False, PATIENCE_S)
+                mq._driver.until(lambda: False, PATIENCE_S)
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert pending.result().offset == 1
@@ -209,13 +209,13 @@ class TestSignals:
     def test_who_was_interrupted_hears_what_a_handler_that_waits_has_taken(self, mq: Client) -> None:
         """The handler's wait took the place of the other one, which was never woken."""
         mq.publish("nested", b"0", timeout=PATIENCE_S)
-        real, bells, rung = mq._engine.transport.receive, list[Bell](), list[bool]()
+        real, bells, rung = mq._driver.engine.transport.receive, list[Bell](), list[bool]()
 
         def handle(*_: object) -> None:
-            if mq._engine.busy or not mq._waiting or bells:
+            if mq._driver.engine.busy or not mq._driver.waiting or bells:
                 return  # it does not wait just now
-            bells.extend(mq._waiting.values())
-            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            bells.extend(mq._driver.waiting.values())
+            mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
             mq.topic("nested").groups()
             rung.extend(bell.rung for bell in bells)
 
@@ -227,7 +227,7 @@ class TestSignals:
         before = signal.signal(signal.SIGUSR1, handle)
         interrupter = threading.Thread(target=interrupt)
         try:
-            mq._engine.transport.receive = list  # type: ignore[method-assign]  # the handler takes the confirm
+            mq._driver.engine.transport.receive = list  # type: ignore[method-assign]  # the handler takes the confirm
             pending = mq.post("nested", b"1")
             interrupter.start()
             assert pending.result(PATIENCE_S).offset == 1
@@ -236,12 +236,12 @@ class TestSignals:
             interrupter.join()
             signal.signal(signal.SIGUSR1, before)
         assert rung == [True, False]
-        assert not mq._waiting
+        assert not mq._driver.waiting
 
     def test_a_handler_that_publishes_in_a_step_is_told(
         self, mq: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real, left = mq._engine.transport.receive, [1]
+        real, left = mq._driver.engine.transport.receive, [1]
 
         def receive() -> list[tuple[str, list[bytes]]]:
             if left and threading.current_thread() is threading.main_thread():
@@ -250,7 +250,7 @@ class TestSignals:
             return real()
 
         mq.publish("handled", b"0", timeout=PATIENCE_S)
-        monkeypatch.setattr(mq._engine.transport, "receive", receive)
+        monkeypatch.setattr(mq._driver.engine.transport, "receive", receive)
         before = signal.signal(signal.SIGUSR1, lambda *_: mq.post("handled", b"2"))
         try:
             with pytest.raises(RuntimeError, match="signal handler"):
@@ -379,7 +379,7 @@ class TestFullWindows:
         mq.create_topic("full", 1)
         mq.publish("full", b"x", timeout=PATIENCE_S)
         with monkeypatch.context() as patched:
-            patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
+            patched.setattr(mq._driver.engine.transport, "receive", list)  # no confirm comes
             for _ in range(WINDOW_BATCHES):
                 mq.post_many("full", [b"x"], keys=KEY, wait=0.2)
             with pytest.raises(Backpressure):
@@ -397,7 +397,7 @@ class TestFullWindows:
             mq.create_topic("parted", 1)
             mq.publish("parted", b"x", timeout=PATIENCE_S)
             with monkeypatch.context() as patched:
-                patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
+                patched.setattr(mq._driver.engine.transport, "receive", list)  # no confirm comes
                 with pytest.raises(
                     Backpressure, match=r"for 1 s: .*; \d+ records of the list are on their way"
                 ):
@@ -410,16 +410,16 @@ class TestFullWindows:
             async with aio.connect(broker.endpoint) as mq:
                 await mq.create_topic("afull", 1)
                 await mq.publish("afull", b"x")
-                real = mq._engine.transport.receive
-                mq._engine.transport.receive = list  # type: ignore[method-assign]
+                real = mq._driver.engine.transport.receive
+                mq._driver.engine.transport.receive = list  # type: ignore[method-assign]
                 for _ in range(WINDOW_BATCHES):
                     mq.post_many("afull", [b"x"], keys=KEY, wait=0.2)
-                await mq._posts_sent(PATIENCE_S)
+                await mq._driver.posts_sent(PATIENCE_S)
                 with pytest.raises(Backpressure):
                     await mq.publish_many("afull", [b"x"], keys=KEY, wait=0.2)
                 with pytest.raises(Backpressure):
                     await mq.publish("afull", b"x", wait=0)
-                mq._engine.transport.receive = real  # type: ignore[method-assign]
+                mq._driver.engine.transport.receive = real  # type: ignore[method-assign]
 
         asyncio.run(main())
 

@@ -151,7 +151,7 @@ class Watch:
 
     def __init__(self, client: Client, history: History, name: str) -> None:
         """`name`: of the client in the recorded history."""
-        session = client._engine.session
+        session = client._driver.engine.session
         self.name = name
         self.terms: dict[tuple[int, int], int] = {}  #: (partition, offset) -> term of its last delivery
         self.history, self._term = history, 0
@@ -626,7 +626,7 @@ def drain(servers: Sequence[str], history: History) -> None:
 
 def _loans(mq: Client) -> list[str]:
     """A client's view of its credit at each shard."""
-    consuming = mq._engine.session.consuming
+    consuming = mq._driver.engine.session.consuming
     return [
         f"shard {part.shard}: share {part.share_records}, lent {part.lent_records} of {part.lent_bytes} "
         "bytes, untaken "

@@ -123,7 +123,7 @@ class Watch:
     that said so."""
 
     def __init__(self, client: Client, history: History) -> None:
-        session = client._engine.session
+        session = client._driver.engine.session
         self.term, self._history, self._session = 0, history, session
         self._groups: dict[int, str] = {}  # of subscriptions
         self._handle, self._acked, self._stepped = (

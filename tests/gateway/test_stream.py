@@ -74,7 +74,7 @@ def refused(http: httpx.Client, topics: str, last: str = "", **query: str) -> tu
 def mq(shared_node: RunningNode) -> Iterator[Client]:
     """Its clock is an hour ahead of the node's."""
     with connect(shared_node.endpoint) as client:
-        client._engine.clock = Ahead()
+        client._driver.engine.clock = Ahead()
         yield client
 
 

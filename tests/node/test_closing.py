@@ -94,7 +94,7 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
         until(lambda: goes(lambda: mq.publish("invoices", b"4", timeout=PATIENCE_S)))
         gossipq(*by, "user", "rm", "ada")
         last = mq.post("invoices", b"5")
-        until(lambda: mq._engine.session.links.refusal is not None)
+        until(lambda: mq._driver.engine.session.links.refusal is not None)
         with pytest.raises(NotConfirmed, match="no user has the token"):
             last.result(1)
         mq.close(flush=False)

@@ -17,6 +17,7 @@ from gossipq.messages import StatusReply
 from gossipq.values import Alarm, AuditRow, WorkerStats
 from gossipq.wire.ownership import key_of_node
 from gossipq_client import Client, connect
+from gossipq_client.io import Connecting
 from gossipq_node import node_writer
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.adapters import serf_membership
@@ -92,7 +93,7 @@ def test_a_writer_that_starts_again_continues_from_its_records(
 ) -> None:
     Writing(name, shared_node.endpoint, shared_node.token()).look(lag(name), lag(name, "mails/x"))
     key = key_of_node(shared_node.token(), bytes(16))
-    with Client([shared_node.endpoint], "another node", 5.0, key) as other:
+    with Client(Connecting.to(shared_node.endpoint, "another node", 5.0, key)) as other:
         other.publish("_alarms", b"not ours", timeout=10)
     again = Writing(name, shared_node.endpoint, shared_node.token())
     again.look(lag(name, since_ms=99))
@@ -106,7 +107,7 @@ def test_only_nodes_write_what_nodes_say(mq: Client, shared_node: RunningNode, n
     with pytest.raises(BadRequest, match="_alarms is written by nodes only"):
         mq.publish("_alarms", b"all is well", timeout=10)
     stranger = key_of_node(b"another secret", bytes(16))
-    with Client([shared_node.endpoint], "", 5.0, stranger) as other, pytest.raises(BadRequest):
+    with Client(Connecting.to(shared_node.endpoint, "", 5.0, stranger)) as other, pytest.raises(BadRequest):
         other.publish("_alarms", b"all is well", timeout=10)
     assert [said.event for said in told(mq, name)] == ["raised"]
 

@@ -27,7 +27,7 @@ from zlib import crc32
 
 from gossipq.errors import ConfigError, StoreError, Unreachable, missing_extra
 from gossipq_client.api.sync import Client
-from gossipq_client.io import REQUEST_SECONDS, log
+from gossipq_client.io import REQUEST_SECONDS, Connecting, log
 from gossipq_client.values import inputs
 
 try:
@@ -97,8 +97,6 @@ class Place:
 class EmbeddedClient(Client):
     """A client that ends its private node when it is closed, unless others use the node."""
 
-    _can_reopen = False  #: its node has ended
-
     def __init__(
         self, address: str, timeout: float, node: "subprocess.Popen[bytes] | None", place: Place
     ) -> None:
@@ -106,8 +104,9 @@ class EmbeddedClient(Client):
         self._left = False
         if node is not None:
             _shares.add(self)
-        super().__init__([address], f"embedded-{os.getpid()}", timeout)
-        self._open()
+        asked = Connecting.to(address, f"embedded-{os.getpid()}", timeout)
+        super().__init__(asked._replace(on_shut=self._end_node))
+        self._driver.connect()
 
     def descriptors(self) -> list[int]:
         """Descriptors that a forked child must close: with copies of them the node
@@ -116,8 +115,7 @@ class EmbeddedClient(Client):
         pipes = (self._node.stdin, self._node.stdout) if self._node is not None else ()
         return [pipe.fileno() for pipe in pipes if pipe is not None and not pipe.closed]
 
-    def _shut(self) -> None:
-        super()._shut()
+    def _end_node(self) -> None:
         if not self._left:
             self._left = True
             last = self._place.leave()

@@ -4,7 +4,7 @@ share with the outside world.
 
 from gossipq_client.io import children, contexts, exits
 from gossipq_client.io.bell import Bell
-from gossipq_client.io.connect_options import ConnectOptions, connecting
+from gossipq_client.io.connect_options import Connecting, ConnectOptions, connecting
 from gossipq_client.io.contexts import Contexts, UnknownContext, addresses_of
 from gossipq_client.io.engine import (
     CLOSE_SECONDS,
@@ -29,6 +29,7 @@ __all__ = [
     "SPOOL_BYTES_MAX",
     "Bell",
     "ConnectOptions",
+    "Connecting",
     "Contexts",
     "Engine",
     "Spool",

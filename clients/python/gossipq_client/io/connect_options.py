@@ -7,9 +7,9 @@ from typing import NamedTuple, TypedDict
 
 from gossipq.errors import ConfigError
 from gossipq_client.io.contexts import addresses_of, credentials_for
-from gossipq_client.io.engine import REQUEST_SECONDS
+from gossipq_client.io.engine import REQUEST_SECONDS, Engine
 from gossipq_client.io.spool import BYTES_MAX, Spool
-from gossipq_client.values import CheckedCodec, Codec, Credentials, inputs
+from gossipq_client.values import NO_CREDENTIALS, CheckedCodec, Codec, Credentials, inputs
 
 SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX = 2**16, 2**46  #: size of a file that is mapped into memory
 
@@ -65,9 +65,51 @@ class Connecting(NamedTuple):
     where: Callable[[], tuple[list[str], Credentials]]
     name: str
     timeout_s: float
-    wait_s: float | None
-    spool: Spool | None
-    codec: CheckedCodec
+    wait_s: float | None = None
+    spool: Spool | None = None
+    codec: CheckedCodec = CheckedCodec()
+    key: bytes = b""  #: of the session's owner; see `Engine`
+    on_shut: Callable[[], None] | None = None  #: called when it was closed, after which it cannot reopen
+
+    @staticmethod
+    def to(address: str, name: str, timeout_s: float, key: bytes = b"") -> "Connecting":
+        """A client of one address that shows no credentials."""
+        return Connecting(lambda: ([address], NO_CREDENTIALS), name, timeout_s, key=key)
+
+    @property
+    def can_reopen(self) -> bool:
+        """True if a closed client may connect again."""
+        return self.on_shut is None
+
+    @property
+    def can_fork(self) -> bool:
+        """True if a forked child may connect anew: nothing that it needs belongs to the parent."""
+        return self.can_reopen and not self.key and self.spool is None
+
+    @property
+    def patience_s(self) -> float:
+        """How long connecting takes at most."""
+        return self.timeout_s if self.wait_s is None else self.wait_s
+
+    def reopen(self) -> None:
+        """It is used: the spool is its own."""
+        if self.spool is not None:
+            self.spool.reopen()
+
+    def set_aside(self) -> None:
+        """It could not connect: others may have the spool until it is used again."""
+        if self.spool is not None:
+            self.spool.rest()
+
+    def release(self) -> None:
+        """It is closed for good: others may have the spool."""
+        if self.spool is not None:
+            self.spool.close()
+
+    def engine(self, on_fork: Callable[[], None]) -> Engine:
+        """Return an engine that connects now."""
+        addresses, credentials = self.where()
+        return Engine(addresses, self.name, on_fork, self.key, credentials)
 
 
 def connecting(

@@ -139,6 +139,7 @@ class Engine:
         #: next look at the timers comes earlier than most deadlines
         self.soon_ms = 0
         self._recovering = False
+        self.parts: dict[str, Any] = {}  #: what parts of a client keep for this session, by their names
         Engine.alive.add(self)
 
     # --- steps
@@ -529,6 +530,15 @@ class Engine:
         return Unreachable(text, hint=hint)
 
     # --- farewell
+
+    def disown(self) -> bool:
+        """In a forked child: records in flight, loops and receipts stay with the parent. Return False if
+        another thread of the parent was amid a step."""
+        try:
+            self.session.consuming.disown(forked())
+        except Exception:
+            return False
+        return True
 
     def take_leave(self) -> Callable[[], bool]:
         """Begins to close the client. Records that were published or acked before are still stored,

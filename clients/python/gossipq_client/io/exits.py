@@ -22,21 +22,21 @@ HINT = "call close(), or use `with connect() as mq:`"
 
 class Leaver(Protocol):
     @property
-    def _label(self) -> str:
+    def label(self) -> str:
         """Name for messages."""
 
     @property
-    def _kept(self) -> bool:
+    def kept(self) -> bool:
         """True if unconfirmed records survive the client."""
 
     @property
-    def _busy(self) -> bool:
+    def busy(self) -> bool:
         """True while a step runs: it must end before anything else can be done."""
 
-    def _unconfirmed(self) -> int:
+    def unconfirmed(self) -> int:
         """Number of records without a confirm."""
 
-    def _leave(self, seconds: float) -> GossipqError | None:
+    def leave(self, seconds: float) -> GossipqError | None:
         """Sends what waits, for at most `seconds`, and closes the client. Returns the error of a
         publish that no caller has seen.
         """
@@ -58,7 +58,7 @@ def require_time() -> None:
 def note(client: Leaver) -> None:
     if _ended:
         print(
-            f"gossipq: client {client._label!r} is used first when all clients were closed at the end of the "
+            f"gossipq: client {client.label!r} is used first when all clients were closed at the end of the "
             "program: records that are published without waiting for the confirm may be lost; register the "
             "atexit function after the import of gossipq_client",
             file=sys.stderr,
@@ -73,7 +73,7 @@ def forget(client: Leaver) -> None:
 
 def is_busy() -> bool:
     """True if a client is within a step, which must end before `leave_all` can close it."""
-    return any(client._busy for client in list(_open))
+    return any(client.busy for client in list(_open))
 
 
 def _leave_at_exit() -> None:
@@ -87,13 +87,13 @@ def leave_all() -> None:
     deadline_s, texts = time.monotonic() + EXIT_SECONDS, list[str]()
     for client in list(_open):
         forget(client)
-        owed, failure = client._unconfirmed(), None
+        owed, failure = client.unconfirmed(), None
         try:
-            failure = client._leave(max(0.0, deadline_s - time.monotonic()))
+            failure = client.leave(max(0.0, deadline_s - time.monotonic()))
         except BaseException as error:
             # for example KeyboardInterrupt: the next client is closed all the same
-            print(f"gossipq: client {client._label!r} at exit: {error!r}", file=sys.stderr)
-        texts.append(_told(client, owed, client._unconfirmed(), failure))
+            print(f"gossipq: client {client.label!r} at exit: {error!r}", file=sys.stderr)
+        texts.append(_told(client, owed, client.unconfirmed(), failure))
     for text in texts:  # after all clients are closed, since a warning may raise here
         warnings.warn(text, ResourceWarning, stacklevel=1)
 
@@ -103,18 +103,16 @@ def _told(client: Leaver, owed: int, left: int, failure: GossipqError | None) ->
     if left:
         print(_lost(client, left, "when the program ended"), file=sys.stderr)
     if failure is not None:
-        print(f"gossipq: client {client._label!r} failed: {failure}", file=sys.stderr)
+        print(f"gossipq: client {client.label!r} failed: {failure}", file=sys.stderr)
     return (
-        f"client {client._label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
+        f"client {client.label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
         f"without a confirm; {HINT}"
     )
 
 
 def _lost(client: Leaver, left: int, when: str) -> str:
-    fate = "what is in its spool stays there" if client._kept else "they may be lost"
-    return (
-        f"gossipq: {many(left, 'record')} of client {client._label!r} had no confirm {when}: {fate}; {HINT}"
-    )
+    fate = "what is in its spool stays there" if client.kept else "they may be lost"
+    return f"gossipq: {many(left, 'record')} of client {client.label!r} had no confirm {when}: {fate}; {HINT}"
 
 
 def _exit_aloud(status: int) -> NoReturn:
@@ -124,7 +122,7 @@ def _exit_aloud(status: int) -> NoReturn:
     """
     try:
         for client in list(_open):
-            left = client._unconfirmed()
+            left = client.unconfirmed()
             # not through sys.stderr: another thread may have held its lock when
             # this process was forked
             if left:

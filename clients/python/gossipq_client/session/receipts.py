@@ -322,18 +322,18 @@ def _all_kept(flight: Flight) -> bool:
 
 
 class Waiter(Protocol):
-    def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
+    def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
 
-    def _seconds(self, timeout: inputs.Timeout) -> float | None:
+    def seconds(self, timeout: inputs.Timeout) -> float | None:
         """The time that a call waits; None = for ever."""
 
-    def _progress(self) -> bool:
+    def progress(self) -> bool:
         """Takes messages that have arrived, without waiting. Returns False if the client is
         closed and no more will come.
         """
 
-    def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
+    def when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
         """Calls it once all are done."""
 
 
@@ -380,17 +380,17 @@ class PendingRecord(PendingReceipt, eq=False):
     _index: int
 
     def done(self) -> bool:
-        if self._flight.done or not self._client._progress():
+        if self._flight.done or not self._client.progress():
             return True
         return self._flight.done
 
     def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
         if not self._flight.done:
-            self._client._await_flights([self._flight], self._client._seconds(timeout))
+            self._client.await_flights([self._flight], self._client.seconds(timeout))
         return receipt_of(self._flight, self._index)
 
     def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:
-        self._client._when_done([self._flight], partial(call, self))
+        self._client.when_done([self._flight], partial(call, self))
 
 
 class PendingReceipts(PendingReceipt, eq=False):
@@ -401,13 +401,13 @@ class PendingReceipts(PendingReceipt, eq=False):
 
     def done(self) -> bool:
         flights = self._awaited.flights
-        if all(flight.done for flight in flights) or not self._client._progress():
+        if all(flight.done for flight in flights) or not self._client.progress():
             return True
         return all(flight.done for flight in flights)
 
     def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
-        self._client._await_flights(self._awaited.flights, self._client._seconds(timeout))
+        self._client.await_flights(self._awaited.flights, self._client.seconds(timeout))
         return self._awaited.receipt()
 
     def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:
-        self._client._when_done(self._awaited.flights, partial(call, self))
+        self._client.when_done(self._awaited.flights, partial(call, self))

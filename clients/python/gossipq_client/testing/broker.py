@@ -10,7 +10,7 @@ from gossipq.clock import SystemClock
 from gossipq.errors import missing_extra
 from gossipq.types import Now
 from gossipq_client.api import sync
-from gossipq_client.io import REQUEST_SECONDS
+from gossipq_client.io import REQUEST_SECONDS, Connecting
 from gossipq_client.values import CheckedCodec, Codec, inputs
 
 SHARDS = 4
@@ -37,11 +37,12 @@ class Client(sync.Client):
 
     def __init__(self, broker: "Broker", name: str, codec: Codec | None) -> None:
         self.broker = broker
-        super().__init__([broker.endpoint], name, REQUEST_SECONDS, codec=CheckedCodec(codec))
+        asked = Connecting.to(broker.endpoint, name, REQUEST_SECONDS)
+        super().__init__(asked._replace(codec=CheckedCodec(codec)))
 
     def advance(self, duration: inputs.Duration) -> None:
         """As `Broker.advance` (seconds, or "1h"), once what this client has published and acked is stored."""
-        self.flush(self._timeout)
+        self.flush(REQUEST_SECONDS)
         self.broker.advance(duration)
 
 

@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 from gossipq.errors import Backpressure, ClientClosed, GossipqError
 from gossipq.limits import PUBLISH_WINDOW_BYTES
 from gossipq.texts import many
+from gossipq_client.api.aio.farewell import close
 from gossipq_client.api.aio.watcher import Watcher
 from gossipq_client.handlers import Middleware
-from gossipq_client.io import PAUSE_SECONDS, Engine, exits
+from gossipq_client.io import PAUSE_SECONDS, Connecting, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
-from gossipq_client.values import NO_CREDENTIALS, UNSET, Credentials, Options, inputs
+from gossipq_client.values import UNSET, Options, inputs
 
 T = TypeVar("T")
 Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
@@ -33,14 +34,14 @@ BREATH_S = 0.01  #: who goes on without waiting lets others have the loop so oft
 class PendingReceipt:
     """The future of a receipt: `await` it, or `await receipt.result(timeout=5)`."""
 
-    __slots__ = ("_awaited", "_client")
+    __slots__ = ("_awaited", "_driver")
 
-    def __init__(self, client: "Driver", awaited: Awaited) -> None:
-        self._client, self._awaited = client, awaited
+    def __init__(self, driver: "Driver", awaited: Awaited) -> None:
+        self._driver, self._awaited = driver, awaited
 
     def done(self) -> bool:
         """True if `result` returns or raises at once."""
-        return _are_done(self._awaited.flights) or not self._client._engine.usable
+        return _are_done(self._awaited.flights) or not self._driver.engine.usable
 
     async def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
         """Wait for the receipt, `timeout` at most, in seconds or as "5s"; without it the client's timeout,
@@ -48,7 +49,7 @@ class PendingReceipt:
 
         Raises NotConfirmed (may be stored) or Refused (certainly not stored).
         """
-        await self._client._await_flights(self._awaited.flights, self._client._seconds(timeout))
+        await self._driver.await_flights(self._awaited.flights, self._driver.seconds(timeout))
         return self._awaited.receipt()
 
     async def exception(self, timeout: inputs.Timeout = UNSET) -> GossipqError | None:
@@ -64,7 +65,7 @@ class PendingReceipt:
 
     def add_done_callback(self, call: "Callable[[PendingReceipt], object]") -> None:
         """Call `call` with this receipt once it is done. The event loop calls it, soon if it is done now."""
-        self._client._when_done(self._awaited.flights, partial(call, self))
+        self._driver.when_done(self._awaited.flights, partial(call, self))
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         return self.result().__await__()
@@ -75,8 +76,8 @@ class PendingPost(PendingReceipt):
 
     __slots__ = ("_error", "_is_seen", "_task")
 
-    def __init__(self, client: "Driver") -> None:
-        self._client = client
+    def __init__(self, driver: "Driver") -> None:
+        self._driver = driver
         self._error: BaseException | None = None  #: why it was not sent
         self._is_seen = False  #: whether the user has seen that error, or waits for it
         self._task: asyncio.Task[None]
@@ -88,37 +89,37 @@ class PendingPost(PendingReceipt):
                 self._awaited = await sending
         except BaseException as error:
             self._error = error
-            self._client._unsent.append(self)
+            self._driver._unsent.append(self)
         finally:
             sending.close()
 
     def done(self) -> bool:
         if not self._task.done():
-            return not self._client._engine.usable
+            return not self._driver.engine.usable
         return self._error is not None or super().done()
 
     async def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
-        seconds, since_ms = self._client._seconds(timeout), self._client._engine.now_ms()
+        seconds, since_ms = self._driver.seconds(timeout), self._driver.engine.now_ms()
         self._is_seen = True  # who waits for the error sees it
         try:
             await asyncio.wait([self._task], timeout=seconds)
         finally:
             self._is_seen = self._task.done()
         if not self._task.done():
-            raise self._client._engine.unconfirmed(seconds)
+            raise self._driver.engine.unconfirmed(seconds)
         if isinstance(self._error, asyncio.CancelledError):
             raise ClientClosed("the event loop ended before the record was sent", hint="await flush() first")
         if self._error is not None:
             raise self._error
         left_s = None
         if seconds is not None:
-            left_s = max(0.0, seconds - (self._client._engine.now_ms() - since_ms) / 1000)
+            left_s = max(0.0, seconds - (self._driver.engine.now_ms() - since_ms) / 1000)
         return await super().result(left_s)
 
     def add_done_callback(self, call: "Callable[[PendingReceipt], object]") -> None:
         def heard(_: object) -> None:
             if self._error is None:
-                self._client._when_done(self._awaited.flights, partial(call, self))
+                self._driver.when_done(self._awaited.flights, partial(call, self))
             else:
                 call(self)
 
@@ -163,28 +164,27 @@ class Opened:
     """What `_engine` is before the client is used: the first who asks for it decides which event loop it
     is."""
 
-    def __get__(self, client: "Driver", kind: type) -> Engine:
-        return client._open()
+    def __get__(self, driver: "Driver", kind: type) -> Engine:
+        return driver.open()
 
 
 class Driver:
     """Drives an engine from one event loop."""
 
-    _engine = Opened()
-    _kept = False  #: what has no confirm outlives this client, on a disk
+    engine = Opened()
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
-        self._addresses, self._key = addresses, key
-        self._credentials = NO_CREDENTIALS  #: what it shows, if anything
-        self._where: Callable[[], tuple[list[str], Credentials]] | None = None  #: as in the sync twin
-        self._timeout = timeout
-        self._label = name
-        self._over = False  #: closed before it was used
-        self._reset()
+    def __init__(self, asked: Connecting) -> None:
+        self.asked = asked
+        self.label, self.timeout_s, self.spool = asked.name, asked.timeout_s, asked.spool
+        self.looks = self.spool is not None  #: something looks at records before they are sent
+        self.over = False  #: closed, if only before it was used
+        self.reset()
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
         """Nothing waits, and no event loop has a part of it."""
+        self.spooling = Gate()
+        self.asked.reopen()
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._watched_fds: list[int] = []  #: those of the transport by then
         #: tasks that wait until something is so, and until when, boot time
@@ -205,58 +205,73 @@ class Driver:
         self._breath_s = 0.0  #: when others shall have the loop
         self._due_ms = math.inf  #: when it fires, boot time; inf = it is not set
 
-    def _in_child(self) -> None:
-        """Nothing to do: only one thread uses this client."""
+    @property
+    def made(self) -> Engine | None:
+        """The engine, if this client was used."""
+        return self.__dict__.get("engine")
 
-    def _open(self) -> Engine:
+    def drop(self) -> None:
+        """The next use makes another engine."""
+        self.__dict__.pop("engine", None)
+
+    @property
+    def kept(self) -> bool:
+        """True if records without a confirm outlive this client, on a disk."""
+        return self.spool is not None
+
+    def look_at_each(self) -> None:
+        """From now on something looks at each record before it is sent."""
+        self.looks = True
+
+    def in_child(self) -> None:
+        """A forked child that uses this client connects anew. Records in flight, loops and receipts stay with
+        the parent. A spool and an embedded node belong to the parent, so their clients refuse to work."""
+        made = self.made
+        if made is not None and self.asked.can_fork and made.disown():
+            self.drop()
+            self.reset()
+
+    def open(self) -> Engine:
         """Raises ClientClosed, and RuntimeError where no event loop runs."""
-        if self._over:
+        if self.over:
             raise ClientClosed("this client is closed", hint="call connect() again")
         self._loop = asyncio.get_running_loop()
         self._watcher = Watcher(self._loop)
-        if self._where is not None:
-            self._addresses, self._credentials = self._where()
-        engine = self.__dict__["_engine"] = Engine(
-            self._addresses, self._label, partial(_on_fork, weakref.ref(self)), self._key, self._credentials
-        )
+        on_fork = partial(_on_fork, weakref.ref(self))
+        engine = self.__dict__["engine"] = self.asked.engine(on_fork)
         engine.session.publishing.gathers = True
         exits.note(self)
         return engine
 
-    async def _start(self, seconds: float | None = None) -> None:
+    async def connect(self, seconds: float | None = None) -> None:
         """Raises Unreachable when no node answers in time, ClientClosed."""
-        engine = self._engine
+        engine = self.engine
         engine.check()
         links = engine.session.links
         try:
-            patience_s = self._wait if seconds is None else seconds
-            if not await self._until(lambda: links.decided, patience_s) or not links.home.greeting:
+            patience_s = self.asked.patience_s if seconds is None else seconds
+            if not await self.until(lambda: links.decided, patience_s) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
             if not links.greetings:
-                self._give_up(engine)
+                self.give_up(engine)
             raise
 
-    def _give_up(self, engine: Engine) -> None:
+    def give_up(self, engine: Engine | None) -> None:
         """Could not connect, or send what its spool has: that is over, unless others wait for something."""
-        if engine.closed or self._waiters or self._landings:
+        if engine is None or engine.closed or self._waiters or self._landings:
             return
-        if not (engine.session.settled or self._kept):
+        if not (engine.session.settled or self.kept):
             return
-        self._shut()
-        self.__dict__.pop("_engine", None)
-        self._set_aside()
+        self.shut()
+        self.drop()
+        self.asked.set_aside()
         engine.session.publishing.give_up(engine.lost())
 
     @property
-    def _wait(self) -> float:
-        """How long connecting takes at most, in seconds."""
-        return self._timeout
-
-    @property
-    def _busy(self) -> bool:
+    def busy(self) -> bool:
         """A step is under way."""
-        return self._engine.busy
+        return self.engine.busy
 
     def _require_loop(self) -> None:
         """Raises ClientClosed where its event loop has ended: nothing would send what is asked for."""
@@ -267,28 +282,28 @@ class Driver:
                 "`async with connect() as mq:`",
             )
 
-    def _do(self, step: Callable[..., T], *arguments: Any) -> T:
+    def step(self, step: Callable[..., T], *arguments: Any) -> T:
         """One step of the session, done whole. Raises ClientClosed and what the step raises."""
-        self._engine.check()
+        self.engine.check()
         self._require_loop()
-        return self._engine.step(step, *arguments)
+        return self.engine.step(step, *arguments)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Whoever waits looks again whether it is ready. From any thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._turn)
+            self._loop.call_soon_threadsafe(self.turn)
 
-    def _settle_later(self) -> None:
+    def settle_later(self) -> None:
         """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
         finalizer."""
-        if self._engine.usable and not self._engine.busy and not self._loop.is_closed():
-            self._turn()
+        if self.engine.usable and not self.engine.busy and not self._loop.is_closed():
+            self.turn()
 
-    def _exchange(self) -> None:
+    def exchange(self) -> None:
         """One exchange with the sockets."""
-        self._turn()
+        self.turn()
 
-    async def _breathe(self) -> None:
+    async def breathe(self) -> None:
         """Lets others have the loop, when they had to wait: who always finds the next record here would keep
         it, also from what sends the acks."""
         now_s = self._loop.time()
@@ -296,18 +311,18 @@ class Driver:
             self._breath_s = now_s + BREATH_S
             await asyncio.sleep(0)
 
-    async def _let_others(self) -> None:
+    async def let_others(self) -> None:
         """Lets other tasks add what they have to what is about to be sent and waited for."""
         await asyncio.sleep(0)
 
-    def _seconds(self, timeout: inputs.Timeout) -> float | None:
+    def seconds(self, timeout: inputs.Timeout) -> float | None:
         """The time that a call waits; None = for ever. Raises BadRequest."""
-        return self._timeout if timeout is UNSET else inputs.limit_s(timeout)
+        return self.timeout_s if timeout is UNSET else inputs.limit_s(timeout)
 
-    def _pending(self, awaited: Awaited) -> PendingReceipt:
+    def pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)
 
-    def _posted(self, topic: str, size: int, sending: Coroutine[Any, Any, Awaited]) -> PendingReceipt:
+    def posted(self, topic: str, size: int, sending: Coroutine[Any, Any, Awaited]) -> PendingReceipt:
         """Send `size` bytes in a task, behind what was posted to the topic before. Raises Backpressure."""
         if self._posts >= POSTS_MAX or self._posts_bytes >= PUBLISH_WINDOW_BYTES:
             sending.close()
@@ -336,7 +351,7 @@ class Driver:
         pending._task.add_done_callback(sent)
         return pending
 
-    async def _in_turn(self, topic: str, sending: Coroutine[Any, Any, T]) -> T:
+    async def in_turn(self, topic: str, sending: Coroutine[Any, Any, T]) -> T:
         """Await `sending` once earlier posts to the topic were sent."""
         line = self._posting.get(topic)
         if line is None:
@@ -349,7 +364,7 @@ class Driver:
             sending.close()
             self._leave_line(topic, line)
 
-    async def _result_of(self, ware: Middleware, result: Any) -> Any:
+    async def result_of(self, ware: Middleware, result: Any) -> Any:
         """Return the result of a layer of middleware; await it if it is a coroutine."""
         return await result if isawaitable(result) else result
 
@@ -358,62 +373,62 @@ class Driver:
         if not line.waiting and self._posting.get(topic) is line:
             del self._posting[topic]
 
-    async def _posts_sent(self, seconds: float | None) -> None:
+    async def posts_sent(self, seconds: float | None) -> None:
         """Wait until earlier posts were sent. Raises NotConfirmed when the time is over."""
         tasks = [task for line in self._posting.values() for task in line.tasks]
         if tasks and (await asyncio.wait(tasks, timeout=seconds))[1]:
-            raise self._engine.lost()
+            raise self.engine.lost()
 
-    def _unsent_error(self) -> BaseException | None:
+    def unsent_error(self) -> BaseException | None:
         """The error of a post that could not be sent, unless its user has seen it. Each is reported once."""
         errors = [post._error for post in self._unsent if not post._is_seen]
         self._unsent.clear()
         return errors[0] if errors else None
 
-    def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
+    def when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
         """Call `call` in the event loop once all flights are done."""
         later = partial(self._loop.call_soon, call)
-        if not self._do(self._engine.when_done, flights, later):
+        if not self.step(self.engine.when_done, flights, later):
             later()
 
-    def _ack_one(self, record: Record[Any]) -> None:
+    def ack_one(self, record: Record[Any]) -> None:
         """Notes an ack, to be sent within milliseconds. Raises ClientClosed."""
-        noted = self._engine.noted
+        noted = self.engine.noted
         if not noted:
             self._require_loop()
         noted.append(record)
         if len(noted) == 1:
-            self._soon()
+            self.soon()
 
-    def _ack_range(self, held: Held, first: int, end: int) -> None:
+    def ack_range(self, held: Held, first: int, end: int) -> None:
         """The same of neighbours."""
         self._require_loop()
-        self._engine.note(self._engine.session.consuming.ack, held, first, end)
-        self._soon()
+        self.engine.note(self.engine.session.consuming.ack, held, first, end)
+        self.soon()
 
-    def _begin(self, held: Held, offset: int) -> None:
+    def begin(self, held: Held, offset: int) -> None:
         """User code begins with a record whose leader must know before, or whose part has to be looked at."""
         self._require_loop()
-        self._do(self._engine.begin, held, offset)
-        self._mind_hands()
+        self.step(self.engine.begin, held, offset)
+        self.mind_hands()
 
-    def _mind_hands(self) -> None:
+    def mind_hands(self) -> None:
         """User code has begun with records. See to it that somebody looks in time whether it still has
         them."""
-        consuming = self._engine.session.consuming
+        consuming = self.engine.session.consuming
         if consuming.unminded:
             consuming.unminded = False
-            self._soon()
+            self.soon()
 
     def _fire(self) -> None:
         """The timer fired."""
         self._timer, self._due_ms = None, math.inf
-        self._turn(True)
+        self.turn(True)
 
-    def _turn(self, thorough: bool = False) -> None:
+    def turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""
         self._turns_soon = False
-        engine = self._engine
+        engine = self.engine
         if engine.closed or engine.forked or engine.busy:
             return
         thorough = thorough or engine.torn
@@ -461,7 +476,7 @@ class Driver:
 
     def _end_late(self) -> None:
         """Wake the tasks that have waited for too long."""
-        now_ms, self._limit_ms = self._engine.session.links.now_ms, math.inf
+        now_ms, self._limit_ms = self.engine.session.links.now_ms, math.inf
         for waiting in self._landings.values():
             for landing, limit_ms in waiting.items():
                 if limit_ms > now_ms:
@@ -489,19 +504,19 @@ class Driver:
     def _again_by(self, due_ms: float) -> None:
         """Set the timer unless it fires by then, boot time."""
         if due_ms < self._due_ms:
-            self._again(due_ms, self._engine.now_ms())
+            self._again(due_ms, self.engine.now_ms())
 
     def _look(self, future: asyncio.Future[bool], ready: Callable[[], bool]) -> None:
         """What `ready` raises is for who waits, not for who turns."""
         try:
-            if self._engine.step(ready):
+            if self.engine.step(ready):
                 future.set_result(True)
         except Exception as error:
             future.set_exception(error)
 
-    def _soon(self) -> None:
+    def soon(self) -> None:
         """Something waits to be sent within milliseconds."""
-        self._again_by(self._engine.now_ms() + self._engine.timeout_ms())
+        self._again_by(self.engine.now_ms() + self.engine.timeout_ms())
 
     def _rest(self) -> None:
         """Until the next turn the sockets are left alone: the answers to pings come together, and wake the
@@ -514,7 +529,7 @@ class Driver:
 
     def _watch(self) -> None:
         self._resting = False
-        transport = self._engine.transport
+        transport = self.engine.transport
         self._watched_fds, wanted = transport.fds, transport.owners()
         for fd, owner in list(self._watched.items()):
             if wanted.get(fd) is not owner:
@@ -522,17 +537,17 @@ class Driver:
                 del self._watched[fd]
         for fd, owner in wanted.items():
             if fd not in self._watched:
-                self._watcher.add(fd, self._turn, fd in transport.monitor_fds)
+                self._watcher.add(fd, self.turn, fd in transport.monitor_fds)
                 self._watched[fd] = owner
 
-    async def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+    async def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Waits until `ready`; False when `timeout` seconds are over."""
-        self._engine.check()
+        self.engine.check()
         self._require_loop()
-        self._turn()
-        if self._engine.step(ready):
+        self.turn()
+        if self.engine.step(ready):
             return True
-        limit_ms = math.inf if timeout is None else self._engine.now_ms() + 1000 * timeout
+        limit_ms = math.inf if timeout is None else self.engine.now_ms() + 1000 * timeout
         future: asyncio.Future[bool] = asyncio.Future(loop=self._loop)
         self._waiters[future] = ready, limit_ms
         if limit_ms < self._limit_ms:
@@ -542,22 +557,22 @@ class Driver:
         finally:
             del self._waiters[future]
 
-    async def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
+    async def in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none and
         `Patience` is over."""
-        engine, heir = self._engine, self._engine.session.publishing.heir
+        engine, heir = self.engine, self.engine.session.publishing.heir
         engine.check()
         place = _place(writer)
         if self._queued[place] or engine.full(heir(writer)):
             if wait_s == 0:
                 raise engine.backpressure(writer)
-            patience = engine.patience(writer, wait_s, self._timeout)
+            patience = engine.patience(writer, wait_s, self.timeout_s)
             self._queued[place] += 1
             try:
                 # who waits first goes first, and the others do not look in between
                 async with self._within(patience), self._gates[place]:
                     while engine.full(heir(writer)):
-                        await self._until(lambda: not engine.full(heir(writer)), None)
+                        await self.until(lambda: not engine.full(heir(writer)), None)
             except TimeoutError:
                 raise engine.backpressure(writer, patience.silent_s) from None
             finally:
@@ -566,31 +581,31 @@ class Driver:
                     del self._queued[place]
                     self._gates.pop(place, None)
         engine.session.advance(engine.clock.now())
-        sent = self._do(send, heir(writer))
-        self._depart()
+        sent = self.step(send, heir(writer))
+        self.depart()
         return sent
 
-    def _depart(self) -> None:
+    def depart(self) -> None:
         """What was published goes once this turn of the event loop is over: what other tasks publish in it
         travels in the same batch."""
-        session = self._engine.session
+        session = self.engine.session
         if session.links.out:
-            self._turn()
+            self.turn()
         elif session.publishing.gathered:
             if not self._turns_soon:
                 self._turns_soon = True
-                self._loop.call_soon(self._turn)
+                self._loop.call_soon(self.turn)
         elif session.publishing.linger_ms:  # else it goes with the confirm of the batch before it
-            self._soon()
+            self.soon()
 
-    def _require_whole(self, gate: Gate) -> None:
+    def require_whole(self, gate: Gate) -> None:
         """Nothing is interrupted half way here."""
 
-    def _require_turn(self, writers: list[Writer]) -> None:
+    def require_turn(self, writers: list[Writer]) -> None:
         """Raises Backpressure when others wait to publish there: they go first."""
         for writer in writers:
             if self._queued[_place(writer)]:
-                raise self._engine.backpressure(writer)
+                raise self.engine.backpressure(writer)
 
     @asynccontextmanager
     async def _within(self, patience: Patience) -> AsyncIterator[None]:
@@ -599,7 +614,7 @@ class Driver:
 
         def look() -> None:
             nonlocal timer
-            left_s = patience.left_s(self._engine.now_ms())
+            left_s = patience.left_s(self.engine.now_ms())
             if left_s is not None and left_s <= 0:
                 limit.reschedule(self._loop.time())
             elif left_s is not None:
@@ -613,34 +628,34 @@ class Driver:
                 if timer is not None:
                     timer.cancel()
 
-    def _append_now(self, topic: str, raw: bytes, options: Options) -> tuple[Flight, int] | None:
+    def append_now(self, topic: str, raw: bytes, options: Options) -> tuple[Flight, int] | None:
         """As `Engine.append`, in a step of its own; None also where others wait for room: they go first.
         Nothing is sent yet: see `_depart` and `_await_flights`."""
-        engine = self._engine
+        engine = self.engine
         if self._queued or topic in self._posting:
             return None
         if get_running_loop() is not self._loop:
             self._require_loop()
         return engine.step(engine.append, topic, raw, options)
 
-    async def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
+    async def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
-        limit_ms = None if timeout is None else self._engine.now_ms() + 1000 * timeout
+        limit_ms = None if timeout is None else self.engine.now_ms() + 1000 * timeout
         for flight in flights:
             if not flight.done:
-                left_s = None if limit_ms is None else (limit_ms - self._engine.now_ms()) / 1000
-                await self._landing(flight, left_s)
+                left_s = None if limit_ms is None else (limit_ms - self.engine.now_ms()) / 1000
+                await self.landing(flight, left_s)
                 if not flight.done:
-                    raise self._engine.unconfirmed(timeout)
+                    raise self.engine.unconfirmed(timeout)
 
-    def _landing(self, flight: Flight, timeout: float | None) -> asyncio.Future[None]:
+    def landing(self, flight: Flight, timeout: float | None) -> asyncio.Future[None]:
         """The end of the wait for a batch: it has its outcome, or `timeout` seconds are over. See to it that
         the batch is sent. Raises ClientClosed."""
-        engine = self._engine
+        engine = self.engine
         if engine.closed or engine.forked or get_running_loop() is not self._loop:
             engine.check()
             self._require_loop()
-        self._depart()
+        self.depart()
         limit_ms = math.inf
         if timeout is not None:
             # the clock was read in this turn of the event loop if something was published in it
@@ -655,25 +670,15 @@ class Driver:
         waiting[future] = limit_ms
         return future
 
-    def _let_go(self) -> None:
-        """Of what a client has beside its connections, once it is closed for good."""
-
-    def _set_aside(self) -> None:
-        """Of the same, once it could not connect: others may have that until it is used again."""
-
-    def _put_off(self, seconds: float) -> bool:
+    def put_off(self, seconds: float) -> bool:
         """Whether it is closed later: never here, where nothing is interrupted half way."""
         return False
 
-    async def _close(self, seconds: float) -> None:
-        """Flushes for so many seconds at most, and closes."""
-        raise NotImplementedError
-
-    def _shut(self) -> None:
-        if self._over:
-            self._let_go()
+    def shut(self) -> None:
+        if self.over:
+            self.asked.release()
         exits.forget(self)
-        if self._engine.ended:
+        if self.engine.ended:
             return
         if not self._loop.is_closed():
             for fd in self._watched:
@@ -688,26 +693,26 @@ class Driver:
             if not future.done() and not self._loop.is_closed():
                 future.set_exception(ClientClosed("this client was closed", hint="call connect() again"))
                 future.exception()  # seen: perhaps nobody waits any more
-        self._engine.farewell()
+        self.engine.farewell()
 
-    def _unconfirmed(self) -> int:
+    def unconfirmed(self) -> int:
         """Records without a confirm."""
         unseen = sum(not post._is_seen for post in self._unsent)
-        return self._engine.session.publishing.unconfirmed_records() + self._posts + unseen
+        return self.engine.session.publishing.unconfirmed_records() + self._posts + unseen
 
-    def _leave(self, seconds: float) -> GossipqError | None:
+    def leave(self, seconds: float) -> GossipqError | None:
         """Closes at the end of the program, for good; see `exits`. The loop is gone by then, or runs in a
         thread of its own."""
-        self._over = True
-        if not self._engine.usable:
+        self.over = True
+        if not self.engine.usable:
             return None
         if self._loop.is_running() and asyncio._get_running_loop() is not self._loop:
-            asyncio.run_coroutine_threadsafe(self._close(seconds), self._loop).result(seconds + 1)
+            asyncio.run_coroutine_threadsafe(close(self, seconds), self._loop).result(seconds + 1)
             return None
         try:
-            return self._engine.finish(seconds)
+            return self.engine.finish(seconds)
         finally:
-            self._shut()
+            self.shut()
 
 
 Item = TypeVar("Item")
@@ -730,8 +735,8 @@ def _place(writer: Writer) -> Place:
     return writer.topic.name, writer.number
 
 
-def _on_fork(client: "weakref.ref[Driver]") -> None:
+def _on_fork(driver: "weakref.ref[Driver]") -> None:
     """Tell a client, if it still exists, that this process is a forked child."""
-    found = client()
+    found = driver()
     if found is not None:
-        found._in_child()
+        found.in_child()

@@ -1,84 +1,426 @@
 """The verbs that applications call, each with its signature. The parts of a client do the work."""
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import cached_property
-from types import UnionType
-from typing import Any, Unpack, overload
+from types import TracebackType, UnionType
+from typing import Any, Self, Unpack, overload
 
-from gossipq.errors import BadRequest
+from gossipq.errors import BadRequest, GossipqError
 from gossipq.messages import CreateTopic, Topics
 from gossipq.types import META_SHARD
 from gossipq.wire.schemas import Schema
 from gossipq_client import answers
 from gossipq_client.answers import value_of
+from gossipq_client.api.aio import farewell
 from gossipq_client.api.aio.admin import Admin
-from gossipq_client.api.aio.consumer import Consumers, Message
+from gossipq_client.api.aio.consumer import Consumer, Fetcher, Message, Subscription
+from gossipq_client.api.aio.driver import Driver, PendingReceipt
 from gossipq_client.api.aio.handles import DeadLettersHandle, GroupHandle, RecordHandle, TopicHandle
 from gossipq_client.api.aio.jobs import JobQuestions
 from gossipq_client.api.aio.operator import Operator
+from gossipq_client.api.aio.publisher import Publisher
 from gossipq_client.api.aio.records import Records
 from gossipq_client.api.aio.requester import Requester
 from gossipq_client.api.aio.runner import Runner
 from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.api.aio.schemas import Schemas
-from gossipq_client.handlers import Function, Handlers, Limits, RunEnd, shows, until_signal
+from gossipq_client.handlers import Function, Handlers, Limits, Middleware, RunEnd, shows, until_signal
+from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, Connecting, log
 from gossipq_client.operations import Job, ScheduleOptions, schedule_of
-from gossipq_client.session import ConsumeOptions, Data, FetchOptions, ReadOptions, Receipt, joining, reading
+from gossipq_client.session import (
+    ConsumeOptions,
+    Data,
+    FetchedBatch,
+    FetchOptions,
+    ReadOptions,
+    Receipt,
+    Record,
+    joining,
+    reading,
+)
 from gossipq_client.values import (
     UNSET,
-    CheckedCodec,
     Common,
+    ListOptions,
     PublishOptions,
     TopicPolicy,
     address,
     as_asked,
     inputs,
+    list_options,
     publish_options,
     topic_options,
 )
 
 
-class Facade(Consumers):
-    """The client as applications see it."""
+class Facade:
+    """The client as applications see it: each part is given what it needs, and none knows the client."""
 
-    def __init__(
-        self,
-        addresses: list[str],
-        name: str,
-        timeout: float,
-        key: bytes = b"",
-        codec: CheckedCodec | None = None,
-    ) -> None:
-        super().__init__(addresses, name, timeout, key, codec)
-        self.handlers = Handlers(self._codec)
+    def __init__(self, asked: Connecting) -> None:
+        self._driver = Driver(asked)
+        self._operator = Operator(self._driver)
+        self._publisher = Publisher(self._driver, self._operator, asked.codec)
+        self._consumer = Consumer(self._driver, self._operator, self._publisher)
+        self._requester = Requester(self._consumer)
+        self._jobs = JobQuestions(self._operator)
+        self._schemas = Schemas(self._operator, self._publisher)
+        self.handlers = Handlers(asked.codec)
         self._runner: Runner | None = None
-
-    def _in_child(self) -> None:
-        super()._in_child()
-        self._runner = None
-
-    # parts are made when they are used first: a client that was never used must not be part of a cycle, since
-    # its spool is free for others as soon as the client is dropped
-
-    @property
-    def _requester(self) -> Requester:
-        # two threads that ask first at the same time get the same one: it numbers the requests
-        found: Requester = self.__dict__.setdefault("_requests", Requester(self))
-        return found
-
-    @cached_property
-    def _schemas(self) -> Schemas:
-        return Schemas(self)
 
     @cached_property
     def schedules(self) -> Schedules:
         """Shows schedules, pauses, runs and removes them. `schedule` sets them."""
-        return Schedules(self)
+        return Schedules(self._operator, self._publisher)
 
     @cached_property
     def admin(self) -> Admin:
         """The verbs for the whole cluster: nodes, clients, growth, alarms, users."""
         return Admin(self._operator, self._schemas)
+
+    # --- the connection
+
+    async def _connected(self, seconds: float | None = None) -> Self:
+        """Connect, and send what the spool holds."""
+        try:
+            await self._driver.connect(seconds)
+            async with self._driver.spooling:
+                await self._publisher.send_spooled()
+        except BaseException:
+            self._driver.give_up(self._driver.made)
+            raise
+        return self
+
+    async def ready(self, timeout: inputs.Timeout = UNSET) -> Self:
+        """Connect, send what the spool holds, and return this client once a node answers.
+
+        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises Unreachable
+        when it is over, and ClientClosed.
+        """
+        seconds = self._driver.seconds(timeout)
+        return await self._connected(math.inf if seconds is None else seconds)
+
+    async def __aenter__(self) -> Self:
+        """Connects, and sends what its spool has; a client that was closed connects again. Raises Unreachable
+        when no node answers in time."""
+        farewell.reopen(self._driver)
+        return await self._connected()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.close()
+            return
+        try:
+            await farewell.close(self._driver, ERROR_CLOSE_SECONDS)
+        except GossipqError as lost:
+            log.error("while closing: %s", lost)
+
+    async def flush(self, timeout: inputs.Duration | None = None) -> None:
+        """Waits until every publish up to now is confirmed and every ack is stored. Publishes and
+        acks that others make meanwhile are not waited for.
+
+        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, the error of a failed publish
+        whose receipt was never looked at, and LeaseLost when acks came too late since the last
+        flush: `error.refs` names the records. The log reports the acks of handlers.
+        """
+        await farewell.flush(self._driver, inputs.limit_s(timeout))
+
+    async def close(self, flush: bool = True) -> None:
+        """Ends the session; records that the user holds are given back without counting a
+        failure. Before that it calls `flush`, for half a minute at most, and raises its error
+        once the client is closed.
+
+        In a signal handler that interrupts the sync client at work it returns at once, and the
+        client is closed right afterwards.
+        """
+        await farewell.close(self._driver, CLOSE_SECONDS if flush else 0.0)
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Put middleware around what is published and received from now on; what is added first is the
+        outermost. See `Middleware`."""
+        self._publisher.add_middleware(middleware)
+
+    # --- publishing
+
+    @shows(publish_options, Common, PublishOptions)
+    async def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        timeout: inputs.Timeout = UNSET,
+        **options: Unpack[PublishOptions],
+    ) -> Receipt:
+        """Publish one record and wait until it is stored.
+
+        Bytes and text are sent as they are. Everything else that JSON can express (a dict, a list, a
+        dataclass, a msgspec.Struct, a model of pydantic) is sent as JSON, or as the codec of `connect`
+        encodes it. A consumer gets it as the type that it names. Records that several callers publish at the
+        same time share a batch.
+
+        `timeout`: how long it waits for the confirm; without it the client's timeout, None: for ever. Raises
+        NotConfirmed when that is over (the record may be stored) and Refused if it is certainly not stored.
+        Raises BadRequest before anything is sent, as for NaN in a value, for a type that JSON cannot express,
+        or for a value that is too large or does not fit the schema. Raises NotFound, and Backpressure if the
+        window stays full.
+        """
+        return await self._publisher.publish(topic, value, options, timeout)
+
+    @shows(publish_options, Common, PublishOptions)
+    def post(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
+        """Publish one record and return at once: its receipt says when it is stored.
+
+        Values and options are those of `publish`, and so are the errors of what is wrong before anything is
+        sent. Batches form by themselves while earlier ones wait for their confirm. While the window is full,
+        the sync client waits here, and raises Backpressure if nothing is confirmed for the client's timeout.
+        The asyncio client keeps the record until there is room. It raises Backpressure here if too many wait,
+        and `flush` waits for them.
+        """
+        return self._publisher.post(topic, value, options)
+
+    @shows(list_options, Common, ListOptions)
+    async def publish_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        timeout: inputs.Timeout = UNSET,
+        **options: Unpack[ListOptions],
+    ) -> Receipt:
+        """Publish a list in order, packed, and wait until all of it is stored.
+
+        Options are those of `publish`, and for each value one of `keys`, `ids`, `delays`. Records that are
+        due later go in the order of their due times. A spool takes all of them by one sync, or none. A short
+        list of plain values shares a batch with its neighbours while earlier batches wait for their confirm.
+
+        Returns one receipt for the list. Raises what `publish` raises: the first error of a record, and then
+        records of other batches may be stored.
+        """
+        return await self._publisher.publish_many(topic, values, options, timeout)
+
+    @shows(list_options, Common, ListOptions)
+    def post_many(self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]) -> PendingReceipt:
+        """Publish a list as `publish_many` does, and return at once: its receipt says when all is stored.
+
+        While the window is full, it does what `post` does.
+        """
+        return self._publisher.post_many(topic, values, options)
+
+    # --- consuming
+
+    @overload
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Data]: ...
+    @overload
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        as_type: UnionType,
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]: ...
+    # in the first form the group stands in the place of the type
+    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        as_type: Any = None,
+        group: Any = None,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]:
+        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come, shared among the consumers of
+        the group. `read` reads them without a group.
+
+        A new group begins at the first record, or at `start`. With stop_at_end the loop ends when all records
+        that can be delivered now were delivered. It does not wait for records that are delayed or wait for
+        another attempt. A missing topic is made, unless create=False. With a type, `msg.data` is the value as
+        that type: `subscribe("orders", Order, group="billing")`. Raises BadRequest, also for a type that
+        values cannot be decoded to.
+        """
+        return self._consumer.subscribed(
+            self._consumer.in_group(topics, as_type, group, options), stop_at_end
+        )
+
+    @overload
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription: ...
+    @overload
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Data]: ...
+    @overload
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        as_type: UnionType,
+        group: str,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]: ...
+    # in the first form the group stands in the place of the type
+    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        as_type: Any = None,
+        group: Any = None,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription[Any]:
+        """The messages of `subscribe`, with the same options, for a loop that never has to be
+        stopped from outside. Leaving the loop ends the subscription.
+        """
+        asked = self._consumer.in_group(topics, as_type, group, options)
+        return self._consumer.subscribed(asked._replace(key_runs=True), stop_at_end)
+
+    @overload
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Message]: ...
+    @overload
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        group: str,
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Message[Data]]: ...
+    @overload
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Record]: ...
+    @overload
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        as_type: type[Data],
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Record[Data]]: ...
+    # in the first form the group stands in the place of the type
+    @shows(joining, FetchOptions)  # type: ignore[misc]
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        as_type: Any = None,
+        group: Any = None,
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Any]:
+        """At most `n` messages. Returns as soon as there is one, or empty after `wait`; with wait=0
+        nodes get half a second to answer. Ack with `ack(batch)`.
+
+        With `min` or `linger` it waits for more messages after the first one. It returns
+        when it has `min` messages (default with `linger`: n), or when `linger` is over
+        (default with `min`: wait).
+
+        Fetches with the same options share one subscription, which takes records ahead for the next fetch. A
+        fetch with other options, or another type, ends it, gives back what it took ahead, and subscribes with
+        these. With a type, `msg.data` is the value as that type.
+
+        Without a group it reads: from the next record that is published, or from `start`. Each fetch goes on
+        behind the one before. It returns records, which cannot be acked or given back; a missing topic raises
+        NotFound unless create=True, and options of a group raise BadRequest. Raises BadRequest, and
+        Unreachable if no node that could have records has answered within the client's timeout.
+        """
+        return await self._consumer.fetch(
+            topics, as_type, group, n=n, wait=wait, min=min, linger=linger, options=options
+        )
+
+    @shows(joining, FetchOptions)
+    def fetcher(
+        self, topics: str | Iterable[str], group: str | None = None, **options: Unpack[FetchOptions]
+    ) -> Fetcher:
+        """A fetcher with its own options, which can be ended; see `Fetcher`. Raises BadRequest."""
+        asked = joining(topics, group, **options)._replace(by_fetches=True)
+        return Fetcher(self._consumer, self._driver.engine.made_subscription(asked, False))
+
+    def ack_soon(self, done: FetchedBatch[Message[Any]] | Message[Any] | Iterable[Message[Any]]) -> None:
+        """Ack one message, several, or all of a fetched batch without waiting; a batch has no cost per
+        message. Acks are sent within milliseconds; `flush` waits until they are stored. Raises LeaseLost for
+        a message that another consumer is known to have, and BadRequest for one that another client got.
+        Messages before it are acked.
+        """
+        self._consumer.ack_soon(done)
+
+    async def ack(
+        self,
+        done: FetchedBatch[Message[Any]] | Message[Any] | Iterable[Message[Any]],
+        *,
+        timeout: inputs.Timeout = UNSET,
+    ) -> None:
+        """Ack one message, several, or all of a fetched batch, and wait until the acks are stored.
+
+        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises NotConfirmed
+        when that is over (the acks may be stored). Raises the error of a refused ack, for example when its
+        topic was removed. Raises LeaseLost, after all others are stored, for messages that other consumers
+        have; see `Message.lost`. Raises BadRequest, and acks none, if another client got one of them.
+        """
+        await self._consumer.ack(done, timeout)
 
     # --- handlers
 
@@ -176,10 +518,12 @@ class Facade(Consumers):
         Raises the error of a refused subscription, BadRequest if it runs already, or without a handler, and
         TimeLimitExceeded if more than ten handlers of one function do not end (or more than it has workers).
         """
-        self._engine.check()
-        if self._runner is not None:
+        engine = self._driver.engine
+        engine.check()
+        if self._runner is not None and self._runner.engine is engine:  # else that of the parent process
             raise BadRequest("the handlers run already", hint="stop() ends them")
-        runner = self._runner = Runner(self, self.handlers, Limits.of(stop_at_end, max_records, max_memory))
+        limits = Limits.of(stop_at_end, max_records, max_memory)
+        runner = self._runner = Runner(self._consumer, self.schedules, self.handlers, limits)
         try:
             with until_signal(runner.stop, signals):
                 return await runner.run()
@@ -208,7 +552,7 @@ class Facade(Consumers):
         is over. It is in seconds, or "5s"; without it the client's timeout, None: for ever. A started handler
         continues then.
         """
-        return await self._requester.request(topic, value, timeout, **options)
+        return await self._requester.request(topic, value, timeout, options)
 
     # --- topics
 
@@ -226,12 +570,12 @@ class Facade(Consumers):
         with another number of partitions; BadRequest.
         """
         config = topic_options(partitions, **policy)
-        made = await self._ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)
+        made = await self._operator.ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)
         return value_of(answers.TopicDetails, as_asked(made.topics[0], partitions))
 
     async def topics(self, pattern: str = "*") -> "list[answers.TopicDetails]":
         """Return the topics whose names match, where `*` stands for any text. Creates none."""
-        found = await self._talk(self._engine.asking.topics(pattern))
+        found = await self._operator.run(self._operator.asking.topics(pattern))
         return [value_of(answers.TopicDetails, info) for info in found]
 
     async def schema(self, topic: str, declared: Any = None) -> Schema:
@@ -245,10 +589,6 @@ class Facade(Consumers):
         return await self._schemas.use(topic, declared)
 
     # --- handles of topics, groups, dead letters and records
-
-    @cached_property
-    def _operator(self) -> Operator:
-        return Operator(self)
 
     def topic(self, name: str) -> TopicHandle:
         """Return a handle of a topic: `describe`, `configure`, `delete`, `purge`, `groups`, and more."""
@@ -296,12 +636,12 @@ class Facade(Consumers):
         `group` is needed if several groups have it. Raises NotFound, BadRequest.
         """
         name = job.ref if isinstance(job, Receipt) else job
-        return await JobQuestions(self).show(address(name, partition, offset, id), group)
+        return await self._jobs.show(address(name, partition, offset, id), group)
 
     def follow(self, job: str | Receipt, *, group: str = "") -> AsyncIterator[Job]:
         """Iterate over the states of a job: the present one, one for each report of progress, and its end.
         The leader tells them as they come, without polling. Raises what `job` raises."""
-        return JobQuestions(self).follow(job, group)
+        return self._jobs.follow(job, group)
 
     async def result(
         self,
@@ -324,7 +664,7 @@ class Facade(Consumers):
         Raises JobFailed if the job failed, was cancelled or expired, and NoReply when `timeout` is over.
         Raises NotFound, and BadRequest if several groups have the record and `group` names none.
         """
-        return await JobQuestions(self).result(job, timeout, group, as_type)
+        return await self._jobs.result(job, timeout, group, as_type)
 
     async def cancel(self, job: str | Receipt, *, reason: str = "") -> str:
         """Cancel a job: a receipt, or the `ref` of one. No consumer gets it from now on. Returns its ref.
@@ -335,7 +675,7 @@ class Facade(Consumers):
 
         Raises Refused if every group is done with it, NotFound, BadRequest.
         """
-        return await JobQuestions(self).cancel(job, reason)
+        return await self._jobs.cancel(job, reason)
 
     # --- schedules
 
@@ -413,5 +753,5 @@ class Facade(Consumers):
         """
         if start is None:
             start = "new" if follow else "first"
-        asked = self._decoding(reading(topics, start=start, **options), as_type)
-        return Records(self, self._schemas, asked, end, follow=follow)
+        asked = self._consumer.decoding(reading(topics, start=start, **options), as_type)
+        return Records(self._consumer, self._schemas, asked, end, follow=follow)

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 
 from gossipq.errors import Busy
-from gossipq_client.api.aio.connection import Connection
+from gossipq_client.api.aio.operator import Operator
 from gossipq_client.session import Stretch, between
 from gossipq_client.values import inputs
 
 
 async def read_batches(
-    client: Connection,
+    operator: Operator,
     topic: str,
     start: inputs.Start = "first",
     end: inputs.Start | None = None,
@@ -17,14 +17,14 @@ async def read_batches(
 ) -> AsyncIterator[Stretch]:
     """Yield what lies between `start` and `end`, in order within each partition. Raises NotFound, also if
     retention has removed `start`, BadRequest, and Refused."""
-    places = between(start, end, client._engine.clock.now().wall_ms)
-    reading = await client._talk(client._engine.asking.reading(topic, *places, partition))
+    driver, places = operator.driver, between(start, end, operator.wall_ms)
+    reading = await operator.run(operator.asking.reading(topic, *places, partition))
     try:
         while not reading.over:
-            if not await client._until(lambda: reading.ready, client._timeout):
-                raise Busy(f"no records of {topic!r} came within {client._timeout} s", hint="gossipq status")
-            for stretch in client._do(reading.take):
+            if not await driver.until(lambda: reading.ready, driver.timeout_s):
+                raise Busy(f"no records of {topic!r} came within {driver.timeout_s} s", hint="gossipq status")
+            for stretch in driver.step(reading.take):
                 yield stretch
     finally:
-        client._engine.later.append(reading.close)
-        client._settle_later()
+        driver.engine.later.append(reading.close)
+        driver.settle_later()

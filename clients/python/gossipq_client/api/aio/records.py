@@ -6,8 +6,7 @@ from typing import Any, Generic, Self
 
 from gossipq.errors import BadRequest
 from gossipq_client import columns
-from gossipq_client.api.aio.consumer import Consumers, Subscription
-from gossipq_client.api.aio.operator import Operator
+from gossipq_client.api.aio.consumer import Consumer, Subscription
 from gossipq_client.api.aio.reader import read_batches
 from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.operations import Progress, Search
@@ -25,7 +24,7 @@ class Records(Generic[Data]):
 
     def __init__(
         self,
-        client: Consumers,
+        consumer: Consumer,
         schemas: Schemas,
         asked: Joining,
         end: inputs.Start | None,
@@ -35,14 +34,14 @@ class Records(Generic[Data]):
         """Raises BadRequest for `end` with `follow`."""
         if follow and end is not None:
             raise BadRequest("follow=True never ends", hint="leave end= out, or follow=")
-        self._client, self._schemas, self._asked = client, schemas, asked
+        self._consumer, self._schemas, self._asked = consumer, schemas, asked
         self._end, self._follows = end, follow
-        self._operator = Operator(client)
-        self._loop: Subscription[Any] | None = client._subscribed(asked, False) if follow else None
+        self._operator = consumer.operator
+        self._loop: Subscription[Any] | None = consumer.subscribed(asked, False) if follow else None
 
     def _iterated(self) -> Subscription[Any]:
         if self._loop is None:
-            self._loop = self._client._subscribed(self._asked, True)
+            self._loop = self._consumer.subscribed(self._asked, True)
         return self._loop
 
     def __aiter__(self) -> AsyncIterator[Record[Data]]:
@@ -111,7 +110,7 @@ class Records(Generic[Data]):
             await self._operator.run(self._operator.asking.cover(name, search))
         if search.over:
             return
-        async for record in self._client._subscribed(self._asked, True):
+        async for record in self._consumer.subscribed(self._asked, True):
             if search.wants(record):
                 yield record
             if search.over:
@@ -123,7 +122,7 @@ class Records(Generic[Data]):
         also if retention has removed `start`, BadRequest, and Refused."""
         self._require_end("batches")
         topic, start = self._asked.one_range()
-        async for stretch in read_batches(self._client, topic, start, self._end, partition):
+        async for stretch in read_batches(self._operator, topic, start, self._end, partition):
             yield stretch
 
     async def to_arrow(self, partition: int | None = None) -> "columns.Table":

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.aio.runs import Run
+from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.api.aio.threads import HandlerThreads
 from gossipq_client.handlers import (
     CANCELLED,
@@ -22,18 +23,18 @@ from gossipq_client.handlers import (
     called,
     stack_of,
 )
-from gossipq_client.io import CLOSE_SECONDS
+from gossipq_client.io import CLOSE_SECONDS, Engine
 from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from gossipq_client.api.aio.consumer import Consumers, Message
+    from gossipq_client.api.aio.consumer import Consumer, Message
 
 
 class TaskCrew(Crew):
     """Its workers are tasks."""
 
-    def __init__(self, client: "Consumers", handler: Handler, stop_at_end: bool) -> None:
-        super().__init__(client._engine, handler, stop_at_end)
+    def __init__(self, engine: Engine, handler: Handler, stop_at_end: bool) -> None:
+        super().__init__(engine, handler, stop_at_end)
         self.sleeping: deque[asyncio.Future[None]] = deque()
         self.gathering = 0  #: those of `sleeping` that have a part of a batch
         #: workers that wait for the coroutine of a handler, each with its message
@@ -55,24 +56,26 @@ class TaskCrew(Crew):
 class Runner(Run):
     """One `run`. Workers that find nothing sleep until it rouses them."""
 
-    def __init__(self, client: "Consumers", handlers: Handlers, limits: Limits) -> None:
-        super().__init__(client, handlers, limits)
+    def __init__(
+        self, consumer: "Consumer", schedules: Schedules, handlers: Handlers, limits: Limits
+    ) -> None:
+        super().__init__(consumer, schedules, handlers, limits)
         self._threads = HandlerThreads()
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = asyncio.get_running_loop().create_future()  #: done: stuck handlers are left
 
     async def run(self) -> RunEnd:
         """As the sync one."""
-        client = self._client
-        client._engine.check()
+        driver = self._driver
+        driver.engine.check()
         try:
             await self._start_up()
             for handler in self._handlers:
-                self._crews.append(client._do(TaskCrew, client, handler, self._limits.stop_at_end))
+                self._crews.append(driver.step(TaskCrew, self.engine, handler, self._limits.stop_at_end))
             for crew in self._crews:
                 for _ in range(crew.handler.workers):
                     self._start_worker(crew)
-            await client._until(self._over, None)
+            await driver.until(self._over, None)
         finally:
             await self._end()
         if self._failure is not None:
@@ -86,7 +89,7 @@ class Runner(Run):
         self._tasks.append(asyncio.create_task(self._work(crew)))
 
     async def _end(self) -> None:
-        client = self._client
+        driver = self._driver
         self._stopping = True
         for crew in self._crews:
             crew.rouse(all_of_them=True)
@@ -97,13 +100,13 @@ class Runner(Run):
             giving_up.cancel()
             self._threads.close()
             self._leave()
-            if client._engine.usable:
+            if driver.engine.usable:
                 for crew in self._crews:
-                    client._do(crew.lanes.give_back)
-                    client._end(crew.lanes.subscription)
+                    driver.step(crew.lanes.give_back)
+                    self._consumer.end(crew.lanes.subscription)
             await self._shut_down()
-        if client._engine.usable:
-            await client._until(client._do(client._engine.session.mark), CLOSE_SECONDS)
+        if driver.engine.usable:
+            await driver.until(driver.step(driver.engine.session.mark), CLOSE_SECONDS)
 
     def _give_up(self) -> None:
         if not self._given_up.done():
@@ -118,37 +121,37 @@ class Runner(Run):
                     await self._handle_batch(crew, await self._gather(crew, item))
                 else:
                     await self._handle(crew, item)
-                await self._client._breathe()
+                await self._driver.breathe()
         except BaseException as error:  # it ends the run
             self._failure = self._failure or error
-            self._client._turn()
+            self._driver.turn()
 
     async def _next(self, crew: TaskCrew) -> Item | None:
         """The record to work on; None when there shall be no more."""
-        client = self._client
-        session = client._engine.session
-        while not self._stopping and client._engine.usable and self._left and not crew.leave():
-            item = client._do(crew.lanes.take)
+        driver = self._driver
+        session = driver.engine.session
+        while not self._stopping and driver.engine.usable and self._left and not crew.leave():
+            item = driver.step(crew.lanes.take)
             if session.links.out or session.consuming.credit_due:
-                client._turn()
+                driver.turn()
             if item is not None:
                 self._left -= 1
-                client._mind_hands()
+                driver.mind_hands()
                 return item
             sleeper = asyncio.get_running_loop().create_future()
             crew.sleeping.append(sleeper)
-            client._turn()
+            driver.turn()
             await sleeper
         return None
 
     async def _gather(self, crew: TaskCrew, first: Item) -> list[Item]:
         """The records of a batch: as many as fit, or those that come within its wait."""
-        client, items, loop = self._client, [first], asyncio.get_running_loop()
+        driver, items, loop = self._driver, [first], asyncio.get_running_loop()
         end_s = loop.time() + crew.handler.batch_wait_s
         while len(items) < crew.handler.batch_size and self._left and not self._stopping:
-            if not client._engine.usable:
+            if not driver.engine.usable:
                 break
-            item = client._do(crew.lanes.take)
+            item = driver.step(crew.lanes.take)
             if item is not None:
                 self._left -= 1
                 items.append(item)
@@ -159,12 +162,12 @@ class Runner(Run):
             sleeper = loop.create_future()
             crew.sleeping.append(sleeper)
             crew.gathering += 1
-            client._turn()
+            driver.turn()
             await asyncio.wait([sleeper], timeout=left_s)
             crew.gathering -= 1
             if not sleeper.done():
                 crew.sleeping.remove(sleeper)
-        client._turn()
+        driver.turn()
         return items
 
     def _stop_cancelled(self, crew: TaskCrew) -> None:

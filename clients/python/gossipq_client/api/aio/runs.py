@@ -29,16 +29,20 @@ from gossipq_client.io import log, resident_bytes
 from gossipq_client.values import TimeLimitExceeded, outcomes
 
 if TYPE_CHECKING:
-    from gossipq_client.api.aio.consumer import Consumers, Message
+    from gossipq_client.api.aio.consumer import Consumer, Message
 
 
 class Run:
     """The part of a run that knows nothing of threads and tasks."""
 
-    def __init__(self, client: "Consumers", handlers: Handlers, limits: Limits) -> None:
+    def __init__(
+        self, consumer: "Consumer", schedules: Schedules, handlers: Handlers, limits: Limits
+    ) -> None:
         """Raises BadRequest without a handler."""
-        self._client, self._hooks, self._limits = client, handlers, limits
-        self._handlers = handlers.some(client._codec)
+        self._consumer, self._publisher, self._driver = consumer, consumer.publisher, consumer.driver
+        self._schedules, self._hooks, self._limits = schedules, handlers, limits
+        self.engine = consumer.driver.engine  #: of the session that it consumes by
+        self._handlers = handlers.some(self._publisher.codec)
         self._end_reason: RunEnd = "stopped"
         self._left = limits.max_records  #: records that workers may still take
         self._through = 0  #: records whose handlers have ended
@@ -48,26 +52,26 @@ class Run:
         self._failure: BaseException | None = None
         self._stuck_end_s = STUCK_END_S
         self._is_left = False  #: the run is over, and stuck handlers may still run
-        self._cancels = client._engine.session.consuming.cancels  #: as many as were looked at
+        self._cancels = self.engine.session.consuming.cancels  #: as many as were looked at
 
     def stop(self) -> None:
         """What runs is finished, nothing new begins. From any thread, also from a signal handler: it takes no
         lock."""
         self._stopping = True
-        self._client._wake()
+        self._driver.wake()
 
     def _over(self) -> bool:
         """Looked at after each exchange with the sockets."""
         for crew in self._crews:
             self._failure = self._failure or crew.lanes.subscription.error
             crew.rouse()
-        if self._cancels != (cancels := self._client._engine.session.consuming.cancels):
+        if self._cancels != (cancels := self._driver.engine.session.consuming.cancels):
             self._cancels = cancels
             for crew in self._crews:
                 self._stop_cancelled(crew)
         if (
             self._limits.stop_at_end
-            and not len(self._client._engine.session.calls)
+            and not len(self._driver.engine.session.calls)
             and all(crew.finished for crew in self._crews)
         ):
             self._end_reason = "at_end"
@@ -82,7 +86,7 @@ class Run:
 
     def _look_at_memory(self, max_bytes: int) -> None:
         """Stop if the process has more memory than it may have."""
-        now_ms = self._client._engine.now_ms()
+        now_ms = self._driver.engine.now_ms()
         if self._stopping or now_ms - self._looked_ms < LOOK_MS:
             return
         self._looked_ms, found = now_ms, resident_bytes()
@@ -101,7 +105,7 @@ class Run:
         for hook in self._hooks.startup():
             await self._call_hook(hook)
         for plan in [handler.plan for handler in self._handlers if handler.plan is not None]:
-            await Schedules(self._client)._declare(plan.topic, plan.value, name=plan.name, **plan.options)
+            await self._schedules.declare(plan.topic, plan.value, name=plan.name, **plan.options)
 
     async def _shut_down(self) -> None:
         """Call all hooks of the end. The first error becomes that of the run."""
@@ -116,20 +120,20 @@ class Run:
         raise NotImplementedError
 
     async def _handle(self, crew: Crew, item: Item) -> None:
-        client, handler = self._client, crew.handler
-        message = client._message(*item)
-        around = Around(client._layers.all, message)
+        handler, layers = crew.handler, self._publisher.layers
+        message = self._consumer.message(*item)
+        around = Around(layers.all, message)
         try:
             around.begin()
-            if client._layers.receiving:
-                message = client._received(message)
-            if client._layers.handling:
+            if layers.receiving:
+                message = self._consumer.received(message)
+            if layers.handling:
                 result = whole(await self._layered(crew, message))
             else:
                 result = whole(await self._limited(crew, message, handler.arguments(message)))
             around.end(result)
-            if (reply := answer(message, result, client._codec)) is not None:
-                await client.publish(reply.topic, reply.value, **reply.options)
+            if (reply := answer(message, result, self._publisher.codec)) is not None:
+                await self._publisher.publish(reply.topic, reply.value, reply.options)
             message.ack_soon(result)
         except BaseException as error:
             await self._failed(handler, message, around, error)
@@ -138,14 +142,14 @@ class Run:
 
     async def _layered(self, crew: Crew, message: "Message", at: int = 0) -> Any:
         """Call the layers of middleware around the handler from `at` on, and the handler within them."""
-        layers = self._client._layers.handling
+        layers = self._publisher.layers.handling
         if at == len(layers):
             return await self._limited(crew, message, crew.handler.arguments(message))
 
         async def call_next(changed: "Message") -> Any:
             return await self._layered(crew, changed, at + 1)
 
-        return await self._client._result_of(layers[at], layers[at].handle(message, call_next))
+        return await self._driver.result_of(layers[at], layers[at].handle(message, call_next))
 
     async def _failed(
         self, handler: Handler, message: "Message", around: Around, error: BaseException
@@ -163,8 +167,8 @@ class Run:
 
     async def _handle_batch(self, crew: Crew, items: list[Item]) -> None:
         """Call a handler of batches. Messages that it does not settle share its end: an ack, or its error."""
-        messages = [self._client._message(*item) for item in items]
-        arounds = {message: Around(self._client._layers.all, message) for message in messages}
+        messages = [self._consumer.message(*item) for item in items]
+        arounds = {message: Around(self._publisher.layers.all, message) for message in messages}
         try:
             values = await self._values(crew.handler, arounds)
             error = await self._called_with(crew, values) if values else None
@@ -180,7 +184,7 @@ class Run:
         for message, around in list(arounds.items()):
             try:
                 around.begin()
-                received = self._client._received(message)
+                received = self._consumer.received(message)
                 arounds[received] = around
                 values[received] = handler.value(received)
             except BaseException as error:
@@ -205,8 +209,8 @@ class Run:
             if error is not None and not message._settled:
                 raise error
             around.end(None)
-            if (reply := answer(message, None, self._client._codec)) is not None:
-                await self._client.publish(reply.topic, reply.value, **reply.options)
+            if (reply := answer(message, None, self._publisher.codec)) is not None:
+                await self._publisher.publish(reply.topic, reply.value, reply.options)
             message.ack_soon()
         except BaseException as failed:
             await self._failed(handler, message, around, failed)
@@ -240,11 +244,11 @@ class Run:
         except GossipqError as gone:
             untold(crew.handler, message, gone)
         is_replaced = self._replace(crew, (message._held, message.offset))
-        overdue(crew, message, exceeded, self._client._layers.all, stack, is_replaced)
+        overdue(crew, message, exceeded, self._publisher.layers.all, stack, is_replaced)
         if not (is_replaced or self._stopping):
             text = f"{len(crew.stuck)} handlers of {crew.handler.name} do not end: too many to replace them"
             self._failure, self._stuck_end_s = self._failure or TimeLimitExceeded(text), 0.0
-            self._client._wake()
+            self._driver.wake()
         await self._tell_asker(crew.handler, message, exceeded)
 
     def _replace(self, crew: Crew, item: Item) -> bool:
@@ -292,6 +296,6 @@ class Run:
         """Tell the requester at once that the handler failed."""
         if (reply := failure(message, error)) is not None:
             try:
-                self._client.post(reply.topic, reply.value, **reply.options)
+                self._publisher.post(reply.topic, reply.value, reply.options)
             except Exception as lost:  # middleware hears of it, and may raise what it likes
                 untold(handler, message, lost)

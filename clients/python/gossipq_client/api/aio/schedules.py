@@ -3,7 +3,8 @@
 from typing import Any, Unpack
 
 from gossipq.errors import BadRequest, NotFound
-from gossipq_client.api.aio.producer import Producers
+from gossipq_client.api.aio.operator import Operator
+from gossipq_client.api.aio.publisher import Publisher
 from gossipq_client.operations import Place, Planning, ScheduleOptions, ScheduleState, record_of, schedule_of
 from gossipq_client.values import publish_options
 
@@ -11,29 +12,26 @@ from gossipq_client.values import publish_options
 class Schedules:
     """Sets, shows and removes the schedules of topics."""
 
-    def __init__(self, client: Producers) -> None:
-        self._client = client
+    def __init__(self, operator: Operator, publisher: Publisher) -> None:
+        self._operator, self._publisher = operator, publisher
 
     @property
     def _planning(self) -> Planning:
-        return Planning(self._client._engine.asking)
+        return Planning(self._operator.asking)
 
     async def set(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> bool:
         """Set a schedule, or change it, as `Facade.schedule` says."""
-        client = self._client
         schedule, record = schedule_of(name, **options)
-        checked = publish_options(client._engine.clock.now, **record)
-        batch = record_of(client._raw(topic, value), checked)
-        known = await client._topic(topic)
+        checked = publish_options(self._operator.now, **record)
+        batch = record_of(self._publisher.raw_value(topic, value), checked)
+        known = await self._operator.topic(topic)
         if known.virtual:
             raise BadRequest(f"{topic} is a virtual topic", hint="a schedule belongs to one of its topics")
         chooser = name.encode() if checked.key is None else checked.key
         place = Place(known.info, known.writer(chooser, checked.partition).number)
-        return await client._talk(self._planning.set(place, schedule, batch))
+        return await self._operator.run(self._planning.set(place, schedule, batch))
 
-    async def _declare(
-        self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]
-    ) -> None:
+    async def declare(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> None:
         """Set the schedule of a handler. If it exists and is paused, it stays paused."""
         try:
             options["paused"] = (await self.show(topic, name)).paused
@@ -43,27 +41,27 @@ class Schedules:
 
     async def all(self, topic: str) -> list[ScheduleState]:
         """List the schedules of a topic in order of their names. Raises NotFound."""
-        return await self._client._talk(self._planning.all(topic))
+        return await self._operator.run(self._planning.all(topic))
 
     async def show(self, topic: str, name: str) -> ScheduleState:
         """Show one schedule: its last ticks and the next ones. Raises NotFound."""
-        return await self._client._talk(self._planning.show(topic, name))
+        return await self._operator.run(self._planning.show(topic, name))
 
     async def pause(self, topic: str, name: str) -> bool:
         """Stop the ticks of a schedule until `resume`. Returns False if it is paused already. Raises
         NotFound."""
-        return await self._client._talk(self._planning.pause(topic, name, True))
+        return await self._operator.run(self._planning.pause(topic, name, True))
 
     async def resume(self, topic: str, name: str) -> bool:
         """Let a paused schedule go on with its next tick. Returns False if it is not paused. Raises
         NotFound."""
-        return await self._client._talk(self._planning.pause(topic, name, False))
+        return await self._operator.run(self._planning.pause(topic, name, False))
 
     async def run(self, topic: str, name: str) -> str:
         """Store the record of a schedule now, besides its ticks. Returns its ref. Raises
         NotFound."""
-        return await self._client._talk(self._planning.run(topic, name))
+        return await self._operator.run(self._planning.run(topic, name))
 
     async def remove(self, topic: str, name: str) -> bool:
         """Remove a schedule. Returns False if there is none of that name. Raises NotFound."""
-        return await self._client._talk(self._planning.remove(topic, name))
+        return await self._operator.run(self._planning.remove(topic, name))

@@ -9,7 +9,8 @@ from gossipq.types import META_SHARD
 from gossipq.values import TopicInfo
 from gossipq.wire import schemas
 from gossipq.wire.schemas import Declaration, Declared, Schema
-from gossipq_client.api.aio.producer import Producers
+from gossipq_client.api.aio.operator import Operator
+from gossipq_client.api.aio.publisher import Publisher
 from gossipq_client.api.aio.reader import read_batches
 from gossipq_client.values import topic_options
 
@@ -20,9 +21,9 @@ SCHEMAS_CONFIG = topic_options(1, retain="forever")
 class Schemas:
     """Declares the schemas of topics, and knows those that others declared."""
 
-    def __init__(self, client: Producers) -> None:
-        """`client` publishes declarations, and checks values by the schemas in use."""
-        self._client = client
+    def __init__(self, operator: Operator, publisher: Publisher) -> None:
+        """`publisher` publishes declarations, and checks values by the schemas in use."""
+        self._operator, self._publisher = operator, publisher
 
     async def use(self, topic: str, declared: Any = None) -> Schema:
         """Check what is published to a topic by its schema from now on, as `Facade.schema` says."""
@@ -31,9 +32,11 @@ class Schemas:
             await self._declare(info, schemas.document_of(declared))
         found = (await self.declared()).schemas.get(info.id)
         if found is None:
-            self._client._check_no_more(topic)  # what was known is of another topic of that name, or removed
+            self._publisher.check_no_more(
+                topic
+            )  # what was known is of another topic of that name, or removed
             raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq topic schema set {topic} FILE")
-        self._client._check_by(found)
+        self._publisher.check_by(found)
         return found
 
     async def next(self, topic: str, declared: Any) -> Schema:
@@ -48,16 +51,16 @@ class Schemas:
     async def delete(self, topic: str) -> None:
         """Remove the schema of a topic."""
         await self._declare(await self._known_topic(topic), None)
-        self._client._check_no_more(topic)
+        self._publisher.check_no_more(topic)
 
     def forget(self, topic: str) -> None:
         """Check nothing any more that this client publishes there: the topic is gone."""
-        self._client._check_no_more(topic)
+        self._publisher.check_no_more(topic)
 
     async def _known_topic(self, name: str) -> TopicInfo:
         """Raise NotFound, or BadRequest for a topic without records of its own."""
-        client = self._client
-        found = [info for info in await client._talk(client._engine.asking.topics(name)) if info.name == name]
+        infos = await self._operator.run(self._operator.asking.topics(name))
+        found = [info for info in infos if info.name == name]
         if not found:
             raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
         if found[0].config.virtual or name == schemas.TOPIC:
@@ -77,8 +80,8 @@ class Schemas:
                 schemas.require_follows(now, schemas.parse(document))
             version = known.versions.get(info.id, 0) + 1
             entry = schemas.encode(Declaration(info.name, info.id, version, document))
-            await self._client._ask(CreateTopic(schemas.TOPIC, SCHEMAS_CONFIG, True), META_SHARD, Topics)
-            await self._client.publish(schemas.TOPIC, entry, key=info.name)
+            await self._operator.ask(CreateTopic(schemas.TOPIC, SCHEMAS_CONFIG, True), META_SHARD, Topics)
+            await self._publisher.publish(schemas.TOPIC, entry, {"key": info.name})
         raise Busy(
             f"others declare schemas of {info.name} at the same time, again and again", hint="try again"
         )
@@ -86,9 +89,9 @@ class Schemas:
     async def declared(self) -> Declared:
         """Return the declared schemas by topic id; empty for a client that may not read them."""
         try:
-            if not (await self._client._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+            if not (await self._operator.ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
                 return Declared()
-            stretches = [each async for each in read_batches(self._client, schemas.TOPIC, partition=0)]
+            stretches = [each async for each in read_batches(self._operator, schemas.TOPIC, partition=0)]
         except Forbidden:
             return Declared()
         return Declared(value for each in stretches for value in each.values())
@@ -98,6 +101,6 @@ class Schemas:
         known = await self.declared()
         if not known.schemas:
             return None
-        infos = (await self._client._ask(Resolve([topic]), META_SHARD, Topics)).topics
+        infos = (await self._operator.ask(Resolve([topic]), META_SHARD, Topics)).topics
         ids = [info.id for info in infos if info.name == topic]
         return known.schemas.get(ids[0]) if ids else None

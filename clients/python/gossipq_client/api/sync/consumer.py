@@ -5,15 +5,16 @@ ahead, and the verbs for these.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from types import TracebackType, UnionType
-from typing import Any, Generic, Self, Unpack, cast, overload
+from types import TracebackType
+from typing import Any, Generic, Self, Unpack, cast
 
 from gossipq import limits
 from gossipq.errors import BadRequest, ClientClosed, LeaseLost, NotConfirmed
 from gossipq.values import JobResult
 from gossipq.values import Message as Request
-from gossipq_client.api.sync.driver import PendingReceipt, started
-from gossipq_client.api.sync.producer import Producers
+from gossipq_client.api.sync.driver import Driver, PendingReceipt, started
+from gossipq_client.api.sync.operator import Operator
+from gossipq_client.api.sync.publisher import Publisher
 from gossipq_client.handlers import shows
 from gossipq_client.io import log
 from gossipq_client.session import (
@@ -56,7 +57,7 @@ class Message(Record[Data], Generic[Data], eq=False):
     as failed, and propagates.
     """
 
-    _client: "Consumers"
+    _consumer: "Consumer"
     _settled: bool = False
 
     def replace(
@@ -67,7 +68,7 @@ class Message(Record[Data], Generic[Data], eq=False):
         return ChangedMessage(
             self._held,
             self.offset,
-            self._client,
+            self._consumer,
             _of=self,
             _value=self.value if value is None else value,
             _header_bytes=self.header_bytes if headers is None else inputs.header_bytes(headers),
@@ -84,7 +85,7 @@ class Message(Record[Data], Generic[Data], eq=False):
         """
         if result is not None:
             self.ack_soon(result)
-        self._client.ack(self, timeout=timeout)
+        self._consumer.ack(self, timeout)
 
     def ack_soon(self, result: Any = None) -> None:
         """Ack the message without waiting, as leaving its `with` block does. The ack is sent within
@@ -100,9 +101,9 @@ class Message(Record[Data], Generic[Data], eq=False):
             self._require_lease()
         if self._held.has_headers and (keep_ms := results.keep_ms_of(self.header_bytes)):
             kept = JobResult(self._held.partition, self.offset, keep_ms, *results.encoded(result))
-            self._client._ack_with(self._held, kept)
+            self._consumer.ack_with(self._held, kept)
         else:
-            self._client._ack_one(self)
+            self._consumer.ack_one(self)
         self._settled = True  # last, so that an interrupted ack can be repeated
 
     def progress(self, done: float, text: str = "") -> None:
@@ -114,7 +115,7 @@ class Message(Record[Data], Generic[Data], eq=False):
         report = results.report_of(done, text)
         self._require_lease()
         if not self._settled:
-            self._client._report(self._held, self.offset, *report)
+            self._consumer.report(self._held, self.offset, *report)
 
     def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
         """The message failed. It comes again after `delay`, in seconds or as "5m" (default: the
@@ -133,7 +134,7 @@ class Message(Record[Data], Generic[Data], eq=False):
     def settle(self, outcome: Outcome) -> None:
         """Gives the message back, unless it is settled already."""
         if not self._settled:
-            self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
+            self._consumer.nack(self._held, self.offset, self.offset + 1, outcome)
             self._settled = True
 
     def _expire(self, outcome: Outcome) -> None:
@@ -141,8 +142,8 @@ class Message(Record[Data], Generic[Data], eq=False):
         verbs for it raise LeaseLost.
         """
         if not self._settled:
-            self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
-            self._client._do(self._held.lose, [(self.offset, self.offset + 1)])
+            self._consumer.nack(self._held, self.offset, self.offset + 1, outcome)
+            self._consumer.driver.step(self._held.lose, [(self.offset, self.offset + 1)])
 
     @shows(publish_options, Common, PublishOptions)
     def ack_with(
@@ -160,15 +161,15 @@ class Message(Record[Data], Generic[Data], eq=False):
         consumer had the record, and BadRequest unless both lie in one shard, as with
         `create_topic(topic, beside=...)`.
         """
-        seconds = self._client._seconds(timeout)
+        seconds = self._consumer.driver.seconds(timeout)
         self._begin_step()
-        return self._client._receipt(self._step(topic, value, options), seconds)
+        return self._consumer.publisher.receipt(self._step(topic, value, options), seconds)
 
     @shows(publish_options, Common, PublishOptions)
     def post_with(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
         """Do what `ack_with` does, and return at once: the receipt says when both are stored."""
         self._begin_step()
-        return self._client._posted(topic, 0, self._step(topic, value, options))
+        return self._consumer.driver.posted(topic, 0, self._step(topic, value, options))
 
     def _begin_step(self) -> None:
         """Raises LeaseLost, and BadRequest for a message with nothing to ack."""
@@ -179,13 +180,13 @@ class Message(Record[Data], Generic[Data], eq=False):
         self._settled = True
 
     def _step(self, topic: str, value: Any, options: PublishOptions) -> Awaited:
-        held, offset, consuming = self._held, self.offset, self._client._engine.session.consuming
+        held, offset, consuming = self._held, self.offset, self._consumer.driver.engine.session.consuming
 
         def then(flight: Flight) -> None:
             consuming.stepped(held, offset, flight.error)
 
         try:
-            return self._client._step(held, offset, then, topic, value, **options)
+            return self._consumer.publisher.step(held, offset, then, topic, value, options)
         except BaseException as error:
             self._settled = False
             self.settle(outcomes.of(error))
@@ -194,7 +195,7 @@ class Message(Record[Data], Generic[Data], eq=False):
     def extend(self, seconds: inputs.Duration) -> None:
         """Keeps the message for this long from now, in seconds or as "5m". Raises LeaseLost."""
         lease_ms = inputs.duration_ms(seconds, "seconds", 1, limits.LEASE_TOTAL_MS_MAX)
-        self._client._extend_lease(self._held, self.offset, lease_ms)
+        self._consumer.extend(self._held, self.offset, lease_ms)
         self._require_lease()
 
     def __enter__(self) -> Self:
@@ -213,7 +214,7 @@ class Message(Record[Data], Generic[Data], eq=False):
             elif held.has_headers:
                 self.ack_soon()
             elif not self._settled:  # the end of `ack_soon`, without its call: there are very many messages
-                self._client._ack_one(self)
+                self._consumer.ack_one(self)
                 self._settled = True
             return False
         self.settle(self._outcome(error))
@@ -231,9 +232,9 @@ class Message(Record[Data], Generic[Data], eq=False):
             self.ack_soon()
         except LeaseLost as lost:  # it ends this message, not the loop
             log.warning("%s", lost)
-            note_lost = self._client._engine.session.consuming.note_lost
+            note_lost = self._consumer.driver.engine.session.consuming.note_lost
             place = self._held.partition, self.offset, self.offset + 1
-            self._client._do(note_lost, self._held.part, [place])
+            self._consumer.driver.step(note_lost, self._held.part, [place])
 
 
 class ChangedMessage(Message[Data], Generic[Data], eq=False):
@@ -264,28 +265,28 @@ class ChangedMessage(Message[Data], Generic[Data], eq=False):
         self._of._settled = settled
 
 
-def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator[Any]:
+def messages(consumer: "Consumer", subscription: credit.Subscription) -> Iterator[Any]:
     """Messages one by one, after a first step that yields None. Messages that the user has not seen
     are given back when the loop ends.
     """
-    engine, consuming = client._engine, client._engine.session.consuming
+    engine, consuming = consumer.driver.engine, consumer.driver.engine.session.consuming
     end, leave_later = partial(consuming.close, subscription), engine.later.append
     front, leased, hands = partial(consuming.front, subscription), subscription.leased, consuming.hands
     held, handed, waits, has_group = None, 0, False, bool(subscription.group)
     try:
         yield cast(Message, None)  # taken by `started`
         while not subscription.over:
-            held = client._do(front)
+            held = consumer.driver.step(front)
             if held is None:
                 waits = True
-                more = client._await_records(subscription, None)
+                more = consumer.await_records(subscription, None)
                 waits = False
                 if not more:
                     return
                 continue
             first = handed = held.taken
             part, aloud = held.part, held.begins_aloud
-            chunk, receiving = max(1, subscription.credit_records // 4), client._layers.receiving
+            chunk, receiving = max(1, subscription.credit_records // 4), consumer.publisher.layers.receiving
             is_message = has_group or receiving  # middleware takes messages, also those of readers
             for offset in range(first, min(held.end, first + chunk)):
                 held.taken = after = offset + 1
@@ -297,24 +298,24 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                 if subscription.paused and not held.open_ranges(offset, offset + 1):
                     break  # given back; an open message was taken just before the pause
                 if aloud or (leased and part not in hands):
-                    client._begin(held, offset)
-                message: Any = Message(held, offset, client) if is_message else Record(held, offset)
+                    consumer.driver.begin(held, offset)
+                message: Any = Message(held, offset, consumer) if is_message else Record(held, offset)
                 handed = after
                 if receiving:
                     try:
-                        message = client._received(message)
+                        message = consumer.received(message)
                     except Exception as error:
-                        client._refuse(message, error)
+                        consumer.refuse(message, error)
                         continue
                 yield message
                 if subscription.over:
                     return
-            client._do(consuming.took, subscription, held, held.taken - first)
+            consumer.driver.step(consuming.took, subscription, held, held.taken - first)
             held = None
             if consuming.credit_due:
-                client._exchange()
+                consumer.driver.exchange()
             waits = True
-            client._breathe()
+            consumer.driver.breathe()
             waits = False
     finally:
         if held is not None and held.taken > handed:
@@ -323,7 +324,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
             subscription.kept = False  # interrupted: see `Subscription`
         else:
             leave_later(end)
-            client._settle_later()
+            consumer.driver.settle_later()
 
 
 class Subscription(Generic[Data]):
@@ -334,9 +335,9 @@ class Subscription(Generic[Data]):
     user has can still be acked.
     """
 
-    def __init__(self, client: "Consumers", state: credit.Subscription) -> None:
-        self._client, self._state = client, state
-        self._messages = started(messages(client, state))
+    def __init__(self, consumer: "Consumer", state: credit.Subscription) -> None:
+        self._consumer, self._state = consumer, state
+        self._messages = started(messages(consumer, state))
         self._turns = [True]  #: a token for the next message; taking it is the only atomic step
 
     def __iter__(self) -> Iterator[Message[Data]]:
@@ -357,7 +358,7 @@ class Subscription(Generic[Data]):
             return message
         finally:
             if not self._state.kept:
-                self._messages = started(messages(self._client, self._state))
+                self._messages = started(messages(self._consumer, self._state))
             self._state.kept = False
             self._turns.append(turn)
 
@@ -367,7 +368,7 @@ class Subscription(Generic[Data]):
         timeout. "" = nodes answer. The loop continues by itself as soon as a node answers.
         Callable from any thread.
         """
-        error = self._client._engine.waits_for(self._state, self._client._timeout)
+        error = self._consumer.driver.engine.waits_for(self._state, self._consumer.driver.timeout_s)
         return "" if error is None else f"{error.message}; {error.hint}"
 
     def stop(self) -> None:
@@ -375,11 +376,11 @@ class Subscription(Generic[Data]):
         back. Callable from any thread and from a signal handler.
         """
         self._state.over = True
-        self._client._wake()
+        self._consumer.driver.wake()
 
     def close(self) -> None:
         """Ends the subscription. A second call is harmless."""
-        self._client._end(self._state)
+        self._consumer.end(self._state)
 
     def __enter__(self) -> Self:
         return self
@@ -395,12 +396,12 @@ class Fetcher:
     time; made by `mq.fetcher`.
     """
 
-    _said: tuple[tuple[str, str], ...] = ()  #: the options that `Consumers.fetch` made it with
-    _kind: Any = None  #: the type that it names for `data`
-    _is_replaced = False  #: a later fetch had other options
+    said: tuple[tuple[str, str], ...] = ()  #: the options that `Consumer.fetch` made it with
+    kind: Any = None  #: the type that it names for `data`
+    is_replaced = False  #: a later fetch had other options
 
-    def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
-        self._client, self._state = client, subscription
+    def __init__(self, consumer: "Consumer", subscription: credit.Subscription) -> None:
+        self._consumer, self.state = consumer, subscription
 
     def fetch(
         self,
@@ -416,56 +417,57 @@ class Fetcher:
         Raises BadRequest or ClientClosed. Raises Unreachable if no node that could have
         records has answered within the client's timeout.
         """
-        count = credit_of(n, self._state.options.mode, "n")
-        return self._fetch(count, inputs.seconds(wait), more_of(count, min, linger))
+        count = credit_of(n, self.state.options.mode, "n")
+        return self.take_in(count, inputs.seconds(wait), more_of(count, min, linger))
 
     def rest(self) -> None:
         """Withdraws the credit for further fetches, unless one is running, so that other consumers
         get the records. The next fetch grants credit again.
         """
-        state = self._state
-        if not (state.fetches or state.over or state.paused) and self._client._engine.usable:
-            self._client._do(self._client._engine.session.consuming.pause, self._state)
-            self._client._exchange()
+        state = self.state
+        if not (state.fetches or state.over or state.paused) and self._consumer.driver.engine.usable:
+            self._consumer.driver.step(self._consumer.driver.engine.session.consuming.pause, self.state)
+            self._consumer.driver.exchange()
 
     def close(self) -> None:
         """Ends it: running fetches return empty; messages that the user has can still be acked."""
-        self._client._end(self._state)
-        self._client._wake()
+        self._consumer.end(self.state)
+        self._consumer.driver.wake()
 
-    def _fetch(self, count: int, wait_s: float, more: More) -> FetchedBatch[Message]:
-        client, subscription, fetch = self._client, self._state, object()
+    def take_in(self, count: int, wait_s: float, more: More) -> FetchedBatch[Any]:
+        """Wait for messages, and return them."""
+        consumer, subscription, fetch = self._consumer, self.state, object()
         if isinstance(subscription.error, ClientClosed):
             raise subscription.error
         if not subscription.asked:
-            client._do(client._engine.session.subscribe, subscription)
-        engine, consuming = client._engine, client._engine.session.consuming
+            consumer.driver.step(consumer.driver.engine.session.subscribe, subscription)
+        engine, consuming = consumer.driver.engine, consumer.driver.engine.session.consuming
         give_back, leave_later = partial(consuming.break_off, subscription, fetch), engine.later.append
         try:
-            pieces = client._do(consuming.fetch, subscription, count, fetch)
+            pieces = consumer.driver.step(consuming.fetch, subscription, count, fetch)
             if pieces:
                 if consuming.credit_due or engine.session.links.out:
-                    client._exchange()
+                    consumer.driver.exchange()
             else:
                 pieces = self._wait(count, wait_s, fetch)
             if pieces and sum(map(len, pieces)) < more.least:
                 linger_s = wait_s if more.linger_s is None else more.linger_s
                 pieces = self._linger(count, linger_s, more.least, fetch)
-            client._do(consuming.fetched, subscription, bool(pieces), fetch)
+            consumer.driver.step(consuming.fetched, subscription, bool(pieces), fetch)
             if engine.session.links.out:
-                client._exchange()
-            client._mind_hands()
+                consumer.driver.exchange()
+            consumer.driver.mind_hands()
             batch: FetchedBatch[Any]
-            if client._layers.receiving:
-                batch = FetchedBatch(pieces, client._changed_message, engine, changes=True)
+            if consumer.publisher.layers.receiving:
+                batch = FetchedBatch(pieces, consumer.changed_message, engine, changes=True)
             else:
-                batch = FetchedBatch(pieces, client._message if subscription.group else Record, engine)
+                batch = FetchedBatch(pieces, consumer.message if subscription.group else Record, engine)
             del subscription.fetches[fetch]
             return batch
         except BaseException:
             # for example an interrupt or a cancellation: its records are given back
             leave_later(give_back)
-            client._settle_later()
+            consumer.driver.settle_later()
             raise
 
     def _wait(self, count: int, wait_s: float, fetch: object) -> list[Piece]:
@@ -473,16 +475,18 @@ class Fetcher:
         the topics exist. Raises Unreachable if no node has answered within the client's
         timeout; a takeover takes less.
         """
-        client, subscription, engine = self._client, self._state, self._client._engine
+        consumer, subscription, engine = self._consumer, self.state, self._consumer.driver.engine
         deadline_ms, left_s = engine.now_ms() + wait_s * 1000, wait_s
         while True:
-            if client._await_records(subscription, min(left_s or LOOK_S, LOOK_S)):
+            if consumer.await_records(subscription, min(left_s or LOOK_S, LOOK_S)):
                 if pieces := self._take(count, fetch):
                     return pieces  # otherwise another fetch was faster
             elif subscription.over or subscription.finished:
                 return []
             left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
-            if (error := client._do(engine.waits_for, subscription, client._timeout)) is not None:
+            if (
+                error := consumer.driver.step(engine.waits_for, subscription, consumer.driver.timeout_s)
+            ) is not None:
                 raise error
             if not left_s and subscription.looked_up:
                 return []
@@ -491,19 +495,19 @@ class Fetcher:
         """The records of this fetch, and those that come within `wait_s`,
         until it has `least` messages.
         """
-        client, subscription, engine = self._client, self._state, self._client._engine
+        consumer, subscription, engine = self._consumer, self.state, self._consumer.driver.engine
         deadline_ms = engine.now_ms() + wait_s * 1000
         pieces = self._take(0, fetch)
         while (found := sum(map(len, pieces))) < least:
             left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
-            if not client._await_records(subscription, left_s):
+            if not consumer.await_records(subscription, left_s):
                 return pieces
             pieces = self._take(count - found, fetch)
         return pieces
 
     def _take(self, count: int, fetch: object) -> list[Piece]:
-        take = self._client._engine.session.consuming.take
-        return self._client._do(take, self._state, count, fetch)
+        take = self._consumer.driver.engine.session.consuming.take
+        return self._consumer.driver.step(take, self.state, count, fetch)
 
 
 def _said(options: FetchOptions) -> tuple[tuple[str, str], ...]:
@@ -526,316 +530,142 @@ def _named(as_type: Any, group: str | None) -> tuple[Any, str | None]:
     return (None, as_type) if isinstance(as_type, str) and group is None else (as_type, group)
 
 
-class Consumers(Producers):
-    """The part of a client that consumes."""
+class Consumer:
+    """Consumes records for a client."""
 
-    def _reset(self) -> None:
-        super()._reset()
-        self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
+    def __init__(self, driver: Driver, operator: Operator, publisher: Publisher) -> None:
+        self.driver, self.operator, self.publisher = driver, operator, publisher
+        self.ack_one = driver.ack_one  #: called for each message
 
-    @overload
-    def subscribe(
-        self,
-        topics: str | Iterable[str],
-        group: str,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription: ...
-    @overload
-    def subscribe(
-        self,
-        topics: str | Iterable[str],
-        as_type: type[Data],
-        group: str,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription[Data]: ...
-    @overload
-    def subscribe(
-        self,
-        topics: str | Iterable[str],
-        as_type: UnionType,
-        group: str,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription[Any]: ...
-    # in the first form the group stands in the place of the type
-    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
-    def subscribe(
-        self,
-        topics: str | Iterable[str],
-        as_type: Any = None,
-        group: Any = None,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription[Any]:
-        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come, shared among the consumers of
-        the group. `read` reads them without a group.
+    @property
+    def fetchers(self) -> dict[tuple[tuple[str, ...], str | None], Fetcher]:
+        """Fetchers of the session in use, by topics and group."""
+        found: dict[tuple[tuple[str, ...], str | None], Fetcher]
+        found = self.driver.engine.parts.setdefault("fetchers", {})
+        return found
 
-        A new group begins at the first record, or at `start`. With stop_at_end the loop ends when all records
-        that can be delivered now were delivered. It does not wait for records that are delayed or wait for
-        another attempt. A missing topic is made, unless create=False. With a type, `msg.data` is the value as
-        that type: `subscribe("orders", Order, group="billing")`. Raises BadRequest, also for a type that
-        values cannot be decoded to.
-        """
-        return self._subscribed(self._in_group(topics, as_type, group, options), stop_at_end)
-
-    def _in_group(
+    def in_group(
         self, topics: str | Iterable[str], as_type: Any, group: Any, options: ConsumeOptions
     ) -> Joining:
         """A consumer of a group. Raises BadRequest."""
         kind, name = _named(as_type, group)
         if not name:
             raise BadRequest("no group named", hint='name one: group="billing", or read() without a group')
-        return self._decoding(joining(topics, name, **options), kind)
+        return self.decoding(joining(topics, name, **options), kind)
 
-    def _decoding(self, asked: Joining, kind: Any) -> Joining:
+    def decoding(self, asked: Joining, kind: Any) -> Joining:
         """Let a consumer decode values to a type; None: it does not. Raises BadRequest."""
         if kind is None:
             return asked
-        return asked._replace(decode=self._codec.decoder(kind, asked.names))
+        return asked._replace(decode=self.publisher.codec.decoder(kind, asked.names))
 
-    def _subscribed(self, asked: Joining, stop_at_end: bool) -> Subscription[Any]:
-        state = self._engine.made_subscription(asked, stop_at_end)
+    def subscribed(self, asked: Joining, stop_at_end: bool) -> Subscription[Any]:
+        state = self.driver.engine.made_subscription(asked, stop_at_end)
         subscription: Subscription[Any] = Subscription(self, state)
-        self._do(self._engine.session.subscribe, state)
-        self._exchange()
+        self.driver.step(self.driver.engine.session.subscribe, state)
+        self.driver.exchange()
         return subscription
 
-    @overload
-    def consume(
-        self,
-        topics: str | Iterable[str],
-        group: str,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription: ...
-    @overload
-    def consume(
-        self,
-        topics: str | Iterable[str],
-        as_type: type[Data],
-        group: str,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription[Data]: ...
-    @overload
-    def consume(
-        self,
-        topics: str | Iterable[str],
-        as_type: UnionType,
-        group: str,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription[Any]: ...
-    # in the first form the group stands in the place of the type
-    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
-    def consume(
-        self,
-        topics: str | Iterable[str],
-        as_type: Any = None,
-        group: Any = None,
-        *,
-        stop_at_end: bool = False,
-        **options: Unpack[ConsumeOptions],
-    ) -> Subscription[Any]:
-        """The messages of `subscribe`, with the same options, for a loop that never has to be
-        stopped from outside. Leaving the loop ends the subscription.
-        """
-        asked = self._in_group(topics, as_type, group, options)
-        return self._subscribed(asked._replace(key_runs=True), stop_at_end)
-
-    @overload
     def fetch(
         self,
         topics: str | Iterable[str],
-        group: str,
+        as_type: Any,
+        group: Any,
         *,
-        n: int | None = None,
-        wait: inputs.Duration = 1.0,
-        min: int | None = None,
-        linger: inputs.Duration | None = None,
-        **options: Unpack[FetchOptions],
-    ) -> FetchedBatch[Message]: ...
-    @overload
-    def fetch(
-        self,
-        topics: str | Iterable[str],
-        as_type: type[Data],
-        group: str,
-        *,
-        n: int | None = None,
-        wait: inputs.Duration = 1.0,
-        min: int | None = None,
-        linger: inputs.Duration | None = None,
-        **options: Unpack[FetchOptions],
-    ) -> FetchedBatch[Message[Data]]: ...
-    @overload
-    def fetch(
-        self,
-        topics: str | Iterable[str],
-        *,
-        n: int | None = None,
-        wait: inputs.Duration = 1.0,
-        min: int | None = None,
-        linger: inputs.Duration | None = None,
-        **options: Unpack[FetchOptions],
-    ) -> FetchedBatch[Record]: ...
-    @overload
-    def fetch(
-        self,
-        topics: str | Iterable[str],
-        as_type: type[Data],
-        *,
-        n: int | None = None,
-        wait: inputs.Duration = 1.0,
-        min: int | None = None,
-        linger: inputs.Duration | None = None,
-        **options: Unpack[FetchOptions],
-    ) -> FetchedBatch[Record[Data]]: ...
-    # in the first form the group stands in the place of the type
-    @shows(joining, FetchOptions)  # type: ignore[misc]
-    def fetch(
-        self,
-        topics: str | Iterable[str],
-        as_type: Any = None,
-        group: Any = None,
-        *,
-        n: int | None = None,
-        wait: inputs.Duration = 1.0,
-        min: int | None = None,
-        linger: inputs.Duration | None = None,
-        **options: Unpack[FetchOptions],
+        n: int | None,
+        wait: inputs.Duration,
+        min: int | None,
+        linger: inputs.Duration | None,
+        options: FetchOptions,
     ) -> FetchedBatch[Any]:
-        """At most `n` messages. Returns as soon as there is one, or empty after `wait`; with wait=0
-        nodes get half a second to answer. Ack with `ack(batch)`.
-
-        With `min` or `linger` it waits for more messages after the first one. It returns
-        when it has `min` messages (default with `linger`: n), or when `linger` is over
-        (default with `min`: wait).
-
-        Fetches with the same options share one subscription, which takes records ahead for the next fetch. A
-        fetch with other options, or another type, ends it, gives back what it took ahead, and subscribes with
-        these. With a type, `msg.data` is the value as that type.
-
-        Without a group it reads: from the next record that is published, or from `start`. Each fetch goes on
-        behind the one before. It returns records, which cannot be acked or given back; a missing topic raises
-        NotFound unless create=True, and options of a group raise BadRequest. Raises BadRequest, and
-        Unreachable if no node that could have records has answered within the client's timeout.
-        """
+        """Fetch at most `n` messages, as `Facade.fetch` says."""
         kind, group = _named(as_type, group)
         count = credit_of(n, options.get("mode"), "n")
         wait_s, more = inputs.seconds(wait), more_of(count, min, linger)
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher, said = self._usable_fetcher(name, group), _said(options) if options else ()
-        if fetcher is None or fetcher._said != said or fetcher._kind != kind:
+        if fetcher is None or fetcher.said != said or fetcher.kind != kind:
             asked = joining(name, group, credit=count, **options)._replace(by_fetches=True)
-            asked = self._decoding(asked, kind)
+            asked = self.decoding(asked, kind)
             if fetcher is not None:
                 self._replace(name, group, fetcher)
-            made = Fetcher(self, self._engine.made_subscription(asked, False))
-            made._said, made._kind = said, kind
-            fetcher = self._fetchers.setdefault((name, group), made)
+            made = Fetcher(self, self.driver.engine.made_subscription(asked, False))
+            made.said, made.kind = said, kind
+            fetcher = self.fetchers.setdefault((name, group), made)
         try:
-            return fetcher._fetch(count, wait_s, more)
+            return fetcher.take_in(count, wait_s, more)
         finally:
-            if fetcher._is_replaced and not fetcher._state.fetches:
-                self._end(fetcher._state)
+            if fetcher.is_replaced and not fetcher.state.fetches:
+                self.end(fetcher.state)
 
     def _replace(self, name: tuple[str, ...], group: str | None, fetcher: Fetcher) -> None:
         """Let the next fetch subscribe anew. The fetches of others that are running keep theirs."""
-        fetcher._is_replaced = True
-        if self._fetchers.get((name, group)) is fetcher:
-            self._fetchers.pop((name, group), None)
-        if not fetcher._state.fetches:
-            self._end(fetcher._state)
+        fetcher.is_replaced = True
+        if self.fetchers.get((name, group)) is fetcher:
+            self.fetchers.pop((name, group), None)
+        if not fetcher.state.fetches:
+            self.end(fetcher.state)
 
     def _usable_fetcher(self, name: tuple[str, ...], group: str | None) -> Fetcher | None:
         """The fetcher of earlier fetches. If there is none, drops all refused fetchers: this call
         may be another try, and topics that were removed may never be fetched again.
         """
-        fetcher = self._fetchers.get((name, group))
-        if fetcher is not None and fetcher._state.error is None:
+        fetcher = self.fetchers.get((name, group))
+        if fetcher is not None and fetcher.state.error is None:
             return fetcher
 
         def dropped() -> list[Fetcher]:
-            known = list(self._fetchers.items())  # other threads may add theirs meanwhile
-            return [self._fetchers.pop(key) for key, each in known if each._state.error is not None]
+            known = list(self.fetchers.items())  # other threads may add theirs meanwhile
+            return [self.fetchers.pop(key) for key, each in known if each.state.error is not None]
 
-        for each in self._do(dropped):
-            self._end(each._state)
-        return self._fetchers.get((name, group))
-
-    @shows(joining, FetchOptions)
-    def fetcher(
-        self, topics: str | Iterable[str], group: str | None = None, **options: Unpack[FetchOptions]
-    ) -> Fetcher:
-        """A fetcher with its own options, which can be ended; see `Fetcher`. Raises BadRequest."""
-        asked = joining(topics, group, **options)._replace(by_fetches=True)
-        return Fetcher(self, self._engine.made_subscription(asked, False))
+        for each in self.driver.step(dropped):
+            self.end(each.state)
+        return self.fetchers.get((name, group))
 
     def ack_soon(self, done: FetchedBatch[Message[Any]] | Message[Any] | Iterable[Message[Any]]) -> None:
-        """Ack one message, several, or all of a fetched batch without waiting; a batch has no cost per
-        message. Acks are sent within milliseconds; `flush` waits until they are stored. Raises LeaseLost for
-        a message that another consumer is known to have, and BadRequest for one that another client got.
-        Messages before it are acked.
-        """
+        """Ack without waiting, as `Facade.ack_soon` says."""
         if isinstance(done, FetchedBatch):
-            self._require_own(done, done.engine is self._engine)
+            self._require_own(done, done.engine is self.driver.engine)
             for piece in done.pieces:
                 if not piece.held.part.subscription.group:
                     raise _nothing_to_ack(done)
-                self._ack_range(piece.held, piece.first, piece.end)
+                self.driver.ack_range(piece.held, piece.first, piece.end)
             return
         for message in [done] if isinstance(done, Record) else done:
             if not message._held.part.subscription.group:
                 raise _nothing_to_ack(message)
-            self._require_own(message, message._client is self)
+            self._require_own(message, message._consumer is self)
             message.ack_soon()
 
     def ack(
         self,
         done: FetchedBatch[Message[Any]] | Message[Any] | Iterable[Message[Any]],
-        *,
-        timeout: inputs.Timeout = UNSET,
+        timeout: inputs.Timeout,
     ) -> None:
-        """Ack one message, several, or all of a fetched batch, and wait until the acks are stored.
-
-        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises NotConfirmed
-        when that is over (the acks may be stored). Raises the error of a refused ack, for example when its
-        topic was removed. Raises LeaseLost, after all others are stored, for messages that other consumers
-        have; see `Message.lost`. Raises BadRequest, and acks none, if another client got one of them.
-        """
-        seconds = self._seconds(timeout)
+        """Ack, and wait until the acks are stored, as `Facade.ack` says."""
+        seconds = self.driver.seconds(timeout)
         messages = [done] if isinstance(done, Record) else list(done)
         for message in messages:
             if not message._held.part.subscription.group:
                 raise _nothing_to_ack(message)
-            self._require_own(message, message._client is self)
+            self._require_own(message, message._consumer is self)
         for message in messages:
             if not message.lost:
                 message.ack_soon()
-        self._let_others()
-        consuming = self._engine.session.consuming
+        self.driver.let_others()
+        consuming = self.driver.engine.session.consuming
         places = [
             (each._held.part, each._held.partition, [(each.offset, each.offset + 1)]) for each in messages
         ]
-        if not self._until(lambda: all(consuming.told(*place) for place in places), seconds):
+        if not self.driver.until(lambda: all(consuming.told(*place) for place in places), seconds):
             raise NotConfirmed(f"no answer to an ack within {seconds} s", hint="it may be stored")
         for place in places:
-            self._do(consuming.forget_lost, *place)
+            self.driver.step(consuming.forget_lost, *place)
         if refused := next(filter(None, (consuming.refused_ack(*place) for place in places)), None):
             raise refused
         for message, place in zip(messages, places, strict=True):
             if late := consuming.too_late(*place):
-                self._do(message._held.lose, late)
+                self.driver.step(message._held.lose, late)
         for message in messages:
             message._require_lease()
 
@@ -847,29 +677,29 @@ class Consumers(Producers):
             hint = "ack it with the client that it came from, or each message by itself: msg.ack()"
             raise BadRequest(f"{done!r} was given to another client", hint=hint)
 
-    def _message(self, held: Held, offset: int) -> Message[Any]:
+    def message(self, held: Held, offset: int) -> Message[Any]:
         return Message(held, offset, self)
 
-    def _changed_message(self, held: Held, offset: int) -> Message[Any]:
+    def changed_message(self, held: Held, offset: int) -> Message[Any]:
         """A message as middleware changes it. Raises its errors."""
-        return self._received(Message(held, offset, self))
+        return self.received(Message(held, offset, self))
 
-    def _received(self, message: Message[Any]) -> Message[Any]:
+    def received(self, message: Message[Any]) -> Message[Any]:
         """A message as middleware changes it. Raises its errors."""
-        for ware in self._layers.receiving:
+        for ware in self.publisher.layers.receiving:
             message = ware.receive(message)
         return message
 
-    def _refuse(self, message: Message[Any], error: Exception) -> None:
+    def refuse(self, message: Message[Any], error: Exception) -> None:
         """Settle a message that middleware could not take in."""
         log.warning("%r is refused by middleware, %s: %s", message, type(error).__name__, error)
         message.settle(outcomes.of(error))
 
-    def _await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
+    def await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
         """Waits for records to take; returns False at the end of the stream or of the time. Raises
         the error of a refused subscription.
         """
-        consuming = self._engine.session.consuming
+        consuming = self.driver.engine.session.consuming
 
         def ready() -> bool:
             consuming.resume(subscription)
@@ -877,44 +707,40 @@ class Consumers(Producers):
                 bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
             )
 
-        self._until(ready, timeout)
+        self.driver.until(ready, timeout)
         if subscription.error is not None:
             raise subscription.error
         return bool(subscription.ready) and not subscription.over
 
-    def _report(self, held: Held, offset: int, done: float, text: str) -> None:
+    def report(self, held: Held, offset: int, done: float, text: str) -> None:
         """Report the progress of a record; it is sent within milliseconds."""
-        self._do(self._engine.session.consuming.report, held, offset, done, text)
-        self._soon()
+        self.driver.step(self.driver.engine.session.consuming.report, held, offset, done, text)
+        self.driver.soon()
 
-    def _ack_with(self, held: Held, result: JobResult) -> None:
+    def ack_with(self, held: Held, result: JobResult) -> None:
         """Ack a record with the result of its handler; it is sent within milliseconds."""
-        self._do(self._engine.session.consuming.ack_with, held, result)
-        self._soon()
+        self.driver.step(self.driver.engine.session.consuming.ack_with, held, result)
+        self.driver.soon()
 
-    def _nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
+    def nack(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
         """Gives records back with an outcome. Most outcomes are sent within
         milliseconds, as acks are.
         """
-        self._do(self._engine.session.consuming.nack, held, first, end, outcome)
-        if self._engine.session.links.out:
-            self._exchange()
+        self.driver.step(self.driver.engine.session.consuming.nack, held, first, end, outcome)
+        if self.driver.engine.session.links.out:
+            self.driver.exchange()
         else:
-            self._soon()
+            self.driver.soon()
 
-    def _extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
+    def extend(self, held: Held, offset: int, lease_ms: int) -> None:
         """Asks the leader for a longer lease."""
-        call = self._do(self._engine.session.consuming.extend, held, offset, lease_ms)
+        call = self.driver.step(self.driver.engine.session.consuming.extend, held, offset, lease_ms)
         if call is not None:
-            self._answered(call, self._timeout)
+            self.operator.answered(call)
             call.answer(Request)
 
-    def _end(self, subscription: credit.Subscription) -> None:
+    def end(self, subscription: credit.Subscription) -> None:
         """Closes a subscription that is no longer used."""
-        if self._engine.usable:
-            self._do(self._engine.session.consuming.close, subscription)
-            self._exchange()
-
-    def _before_flush(self) -> None:
-        for fetcher in list(self._fetchers.values()):
-            self._end(fetcher._state)
+        if self.driver.engine.usable:
+            self.driver.step(self.driver.engine.session.consuming.close, subscription)
+            self.driver.exchange()

@@ -8,13 +8,14 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from gossipq.errors import BadRequest, ClientClosed, GossipqError
+from gossipq_client.api.sync.farewell import close
 from gossipq_client.api.sync.keeper import Keeper
 from gossipq_client.handlers import Middleware
-from gossipq_client.io import Bell, Engine, exits, in_handler, log
+from gossipq_client.io import Bell, Connecting, Engine, exits, in_handler, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
-from gossipq_client.values import NO_CREDENTIALS, UNSET, Credentials, Options, inputs
+from gossipq_client.values import UNSET, Options, inputs
 
 T = TypeVar("T")
 Gate = threading.RLock  #: one after the other
@@ -23,146 +24,162 @@ Gate = threading.RLock  #: one after the other
 class Opened:
     """What `_engine` is before the client is used: the first who asks for it connects."""
 
-    def __get__(self, client: "Driver", kind: type) -> Engine:
-        return client._open()
+    def __get__(self, driver: "Driver", kind: type) -> Engine:
+        return driver.connect()
 
 
 class Driver:
     """Drives an engine for callers of any thread. Whoever waits polls the sockets without the lock."""
 
-    _engine = Opened()
-    _kept = False  #: what has no confirm outlives this client, on a disk
+    engine = Opened()
+    steps: Engine  #: `engine` once it is made: for `post`, where the look-up of a descriptor counts
 
-    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
-        self._lock = threading.RLock()
-        self._addresses, self._key = addresses, key
-        self._credentials = NO_CREDENTIALS  #: what it shows, if anything
-        #: finds both anew, each time that it connects
-        self._where: Callable[[], tuple[list[str], Credentials]] | None = None
-        self._exchanges = 0  #: how often callers did I/O
-        self._timeout = timeout
-        self._label = name
-        self._waiting: dict[int, Bell] = {}  #: of threads that wait, by their number
+    def __init__(self, asked: Connecting) -> None:
+        self.lock = threading.RLock()
+        self.asked = asked
+        self.exchanges = 0  #: how often callers did I/O
+        self.label, self.timeout_s, self.spool = asked.name, asked.timeout_s, asked.spool
+        self.looks = self.spool is not None  #: something looks at records before they are sent
+        self.plain: dict[str, Flight] = {}  #: open batches for records that nothing looks at, by topic
+        self.waiting: dict[int, Bell] = {}  #: of threads that wait, by their number
         self._bells: list[Bell] = []  #: of nobody now
         self._close_told: float | None = (
             None  #: a signal handler wants it closed, after so many seconds at most
         )
-        self._over = False  #: closed before it was used
-        self._reset()
+        self.over = False  #: closed, if only before it was used
+        self.reset()
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
         """Who waits looks at the engine that it began with."""
+        self.spooling = Gate()
+        self.asked.reopen()
 
-    def _open(self, timeout: float | None = None) -> Engine:
+    @property
+    def made(self) -> Engine | None:
+        """The engine, if this client was used."""
+        return self.__dict__.get("engine")
+
+    def drop(self) -> None:
+        self.__dict__.pop("engine", None)
+
+    @property
+    def kept(self) -> bool:
+        """True if records without a confirm outlive this client, on a disk."""
+        return self.spool is not None
+
+    def connect(self, timeout: float | None = None) -> Engine:
         """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed; a
         client that could not connect tries again when it is used again."""
-        with self._lock:
-            engine = self.__dict__.get("_engine") or self._make()
+        with self.lock:
+            engine = self.made or self._make()
             engine.check()
         links = engine.session.links
         if links.greetings:
             return engine
         try:
-            seconds = self._timeout if timeout is None else timeout
-            if not self._until(lambda: links.decided, seconds) or not links.home.greeting:
+            seconds = self.timeout_s if timeout is None else timeout
+            if not self.until(lambda: links.decided, seconds) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
-            self._give_up(engine)
+            self.give_up(engine)
             raise
         return engine
 
     def _make(self) -> Engine:
         """Raises ClientClosed."""
-        if self._over:
+        if self.over:
             raise ClientClosed("this client is closed", hint="call connect() again")
         exits.require_time()
-        if self._where is not None:
-            self._addresses, self._credentials = self._where()
-        engine = Engine(self._addresses, self._label, self._in_child, self._key, self._credentials)
+        engine = self.asked.engine(self.in_child)
         try:
-            self._keeper = Keeper(self, engine)  # a signal handler that finds the engine needs it, too
-            self.__dict__["_engine"] = engine
-            self._made(engine)
+            self.keeper = Keeper(self, engine)  # a signal handler that finds the engine needs it, too
+            self.plain = {} if self.looks else engine.session.publishing.plain
+            self.__dict__["engine"] = self.steps = engine
             exits.note(self)
         except BaseException:  # an interrupt: the keeper of an engine that nobody has would go on for ever
-            self.__dict__.pop("_engine", None)
+            self.drop()
             engine.farewell()
-            self._set_aside()
+            self.asked.set_aside()
             exits.forget(self)
             raise
         return engine
 
     @property
-    def _busy(self) -> bool:
+    def busy(self) -> bool:
         """A step is under way."""
-        return self._engine.busy
+        return self.engine.busy
 
-    def _give_up(self, engine: Engine | None) -> None:
+    def give_up(self, engine: Engine | None) -> None:
         """Could not connect, or send what its spool has: that is over, unless others wait for something."""
-        with self._lock:
-            if engine is None or not engine.usable or self._waiting:
+        with self.lock:
+            if engine is None or not engine.usable or self.waiting:
                 return
-            if not (engine.session.settled or self._kept):
+            if not (engine.session.settled or self.kept):
                 return
             engine.farewell()
-        self._shut()
-        self.__dict__.pop("_engine", None)
-        self._set_aside()
+        self.shut()
+        self.drop()
+        self.asked.set_aside()
         engine.session.publishing.give_up(engine.lost())
 
-    def _made(self, engine: Engine) -> None:
-        """There is an engine now, and nobody has used it."""
+    def look_at_each(self) -> None:
+        """From now on something looks at each record before it is sent."""
+        self.looks, self.plain = True, {}
 
-    def _in_child(self) -> None:
-        self._lock = threading.RLock()  # another thread of the parent may have held the old one
-        self._waiting, self._bells = {}, []
+    def in_child(self) -> None:
+        """As in the asyncio twin."""
+        self.lock = threading.RLock()  # another thread of the parent may have held the old one
+        self.waiting, self._bells = {}, []
+        if self.made is not None and self.asked.can_fork and self.made.disown():
+            self.drop()
+            self.reset()
 
-    def _do(self, step: Callable[..., T], *arguments: Any) -> T:
+    def step(self, step: Callable[..., T], *arguments: Any) -> T:
         """One step of the session, done whole. Raises ClientClosed and what the step raises."""
-        engine = self._engine
-        with self._lock:
+        engine = self.engine
+        with self.lock:
             return engine.step(step, *arguments)
 
-    def _settle_later(self) -> None:
+    def settle_later(self) -> None:
         """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
         finalizer."""
-        if not self._engine.usable:
+        if not self.engine.usable:
             return
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
                 # else a finalizer runs within a step, which the next one follows soon
-                if not self._engine.busy:
-                    self._exchange()
+                if not self.engine.busy:
+                    self.exchange()
             finally:
-                self._lock.release()
-        self._keeper.wake()
+                self.lock.release()
+        self.keeper.wake()
 
-    def _exchange(self) -> None:
+    def exchange(self) -> None:
         """One exchange with the sockets."""
-        self._do(self._own_turn)
+        self.step(self.own_turn)
 
-    def _breathe(self) -> None:
+    def breathe(self) -> None:
         """Other threads have their turn by themselves."""
 
-    def _let_others(self) -> None:
+    def let_others(self) -> None:
         """Other threads add what they have while this one waits."""
 
-    def _seconds(self, timeout: inputs.Timeout) -> float | None:
+    def seconds(self, timeout: inputs.Timeout) -> float | None:
         """The time that a call waits; None = for ever. Raises BadRequest."""
-        return self._timeout if timeout is UNSET else inputs.limit_s(timeout)
+        return self.timeout_s if timeout is UNSET else inputs.limit_s(timeout)
 
-    def _pending(self, awaited: Awaited) -> PendingReceipt:
+    def pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)
 
-    def _posted(self, topic: str, size: int, sent: Awaited) -> PendingReceipt:
+    def posted(self, topic: str, size: int, sent: Awaited) -> PendingReceipt:
         """The receipt of what was sent."""
         return PendingReceipts(self, sent)
 
-    def _in_turn(self, topic: str, sent: Awaited) -> Awaited:
+    def in_turn(self, topic: str, sent: Awaited) -> Awaited:
         """What is posted here is sent at once, in order."""
         return sent
 
-    def _result_of(self, ware: Middleware, result: Any) -> Any:
+    def result_of(self, ware: Middleware, result: Any) -> Any:
         """Return the result of a layer of middleware. Raises BadRequest for a coroutine."""
         if iscoroutine(result):
             result.close()
@@ -172,61 +189,61 @@ class Driver:
             )
         return result
 
-    def _posts_sent(self, seconds: float | None) -> None:
+    def posts_sent(self, seconds: float | None) -> None:
         """What is posted here is sent at once."""
 
-    def _unsent_error(self) -> BaseException | None:
+    def unsent_error(self) -> BaseException | None:
         """What cannot be sent raises where it is posted."""
         return None
 
-    def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
+    def when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
         """Call `call` once all flights are done: here, or in the thread of the keeper."""
-        if not self._do(self._engine.when_done, flights, call):
+        if not self.step(self.engine.when_done, flights, call):
             call()
 
-    def _ack_one(self, record: Record[Any]) -> None:
+    def ack_one(self, record: Record[Any]) -> None:
         """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
         again. Raises ClientClosed."""
-        self._engine.noted.append(record)
-        if self._keeper.parked:
-            self._keeper.wake()
+        self.engine.noted.append(record)
+        if self.keeper.parked:
+            self.keeper.wake()
 
-    def _ack_range(self, held: Held, first: int, end: int) -> None:
+    def ack_range(self, held: Held, first: int, end: int) -> None:
         """The same of neighbours."""
-        with self._lock:
-            engine = self._engine
+        with self.lock:
+            engine = self.engine
             engine.note(engine.session.consuming.ack, held, first, end)
-            if self._keeper.parked:
-                self._keeper.wake()
+            if self.keeper.parked:
+                self.keeper.wake()
 
-    def _soon(self) -> None:
+    def soon(self) -> None:
         """Something waits to be sent within milliseconds."""
-        with self._lock:
-            if self._keeper.parked:
-                self._keeper.wake()
+        with self.lock:
+            if self.keeper.parked:
+                self.keeper.wake()
 
-    def _begin(self, held: Held, offset: int) -> None:
+    def begin(self, held: Held, offset: int) -> None:
         """As in the asyncio twin."""
-        self._do(self._engine.begin, held, offset)
-        self._mind_hands()
+        self.step(self.engine.begin, held, offset)
+        self.mind_hands()
 
-    def _mind_hands(self) -> None:
+    def mind_hands(self) -> None:
         """User code has begun with records. See to it that somebody looks in time whether it still has them:
         who waits has set its time before."""
-        consuming = self._engine.session.consuming
+        consuming = self.engine.session.consuming
         if not consuming.unminded:
             return
-        with self._lock:
+        with self.lock:
             consuming.unminded = False
-            for bell in list(self._waiting.values())[:1]:
+            for bell in list(self.waiting.values())[:1]:
                 bell.ring()
-            if self._keeper.parked:
-                self._keeper.wake()
+            if self.keeper.parked:
+                self.keeper.wake()
 
-    def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
+    def in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none and
         `Patience` is over."""
-        engine, heir = self._engine, self._engine.session.publishing.heir
+        engine, heir = self.engine, self.engine.session.publishing.heir
         patience: Patience | None = None
 
         def try_to() -> tuple[T] | None:
@@ -236,91 +253,91 @@ class Driver:
             sent = send(heir(writer))
             links = engine.session.links
             if links.out or links.actions:
-                self._own_turn()
+                self.own_turn()
             else:  # it waits in an open batch, and the keeper hears of what is before it
-                self._soon()
+                self.soon()
             return (sent,)
 
-        while (sent := self._do(try_to)) is None:
-            patience = patience or engine.patience(writer, wait_s, self._timeout)
+        while (sent := self.step(try_to)) is None:
+            patience = patience or engine.patience(writer, wait_s, self.timeout_s)
             left_s = patience.left_s(engine.now_ms())
             if left_s is not None and left_s <= 0:
                 raise engine.backpressure(writer, patience.silent_s)
-            self._until(lambda: not engine.full(heir(writer)), left_s)
+            self.until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
-    def _append_now(self, topic: str, raw: bytes, options: Options) -> tuple[Flight, int] | None:
+    def append_now(self, topic: str, raw: bytes, options: Options) -> tuple[Flight, int] | None:
         """As `Engine.append`, in a step of its own. Nothing is sent: see `_depart` and `_await_flights`."""
-        engine = self._engine
-        with self._lock:
+        engine = self.engine
+        with self.lock:
             return engine.step(engine.append, topic, raw, options)
 
-    def _depart(self) -> None:
+    def depart(self) -> None:
         """Send what was appended; if that waits in an open batch, the keeper sends it in time."""
-        links = self._engine.session.links
+        links = self.engine.session.links
         if links.out or links.actions:
-            self._exchange()
+            self.exchange()
         else:
-            self._soon()
+            self.soon()
 
-    def _require_whole(self, gate: Gate) -> None:
+    def require_whole(self, gate: Gate) -> None:
         """Raises RuntimeError in a signal handler that interrupts this client at work. It must not wait
         behind the gate for who waits for what it has interrupted."""
-        if any(lock._is_owned() for lock in (self._lock, gate)):  # type: ignore[attr-defined]
+        if any(lock._is_owned() for lock in (self.lock, gate)):  # type: ignore[attr-defined]
             raise in_handler()
 
-    def _require_turn(self, writers: list[Writer]) -> None:
+    def require_turn(self, writers: list[Writer]) -> None:
         """Threads that wait have no order among them."""
 
     # --- I/O
 
-    def _turn(self, thorough: bool = False) -> None:
+    def turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; call within a step."""
-        if self._engine.exchange(thorough):
-            self._wake()
-        if self._engine.untold:
-            self._keeper.wake()
+        if self.engine.exchange(thorough):
+            self.wake()
+        if self.engine.untold:
+            self.keeper.wake()
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
         """The keeper's turn: acks go on waiting for their neighbours; call within a step."""
-        if self._engine.exchange(lingering=True):
-            self._wake()
+        if self.engine.exchange(lingering=True):
+            self.wake()
 
-    def _own_turn(self) -> None:
-        self._exchanges += 1
-        self._turn()
+    def own_turn(self) -> None:
+        self.exchanges += 1
+        self.turn()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Who waits looks again whether it is ready."""
-        for bell in list(self._waiting.values()):
+        for bell in list(self.waiting.values()):
             bell.ring()
 
-    def _progress(self) -> bool:
-        if self._engine.usable:
-            self._do(self._own_turn)
-        return self._engine.usable
+    def progress(self) -> bool:
+        if self.engine.usable:
+            self.step(self.own_turn)
+        return self.engine.usable
 
-    def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+    def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Does the I/O until `ready`, or until `timeout` seconds are over (False). The lock is free while it
         waits."""
-        return self._wait_for(partial(self._engine.step, ready), timeout)
+        return self._wait_for(partial(self.engine.step, ready), timeout)
 
     def _wait_for(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """The same for a `ready` that needs no step."""
-        engine, me = self._engine, threading.get_ident()
+        engine, me = self.engine, threading.get_ident()
         links, transport = engine.session.links, engine.transport
         deadline_ms: float | None = None
         bell, thorough, first = self._bells.pop() if self._bells else Bell(), False, True
-        outer = self._waiting.get(me)  # this may be a signal handler that interrupted a wait
+        outer = self.waiting.get(me)  # this may be a signal handler that interrupted a wait
         try:
             while True:
-                with self._lock:
-                    self._waiting.pop(me, None)
-                    self._exchanges += 1
-                    if engine.step(engine.exchange, thorough) and self._waiting:
-                        self._wake()
+                with self.lock:
+                    self.waiting.pop(me, None)
+                    self.exchanges += 1
+                    if engine.step(engine.exchange, thorough) and self.waiting:
+                        self.wake()
                     if engine.untold:
-                        self._keeper.wake()
+                        self.keeper.wake()
                     if ready():
                         return True
                     # most callers wait once: only for those that wait again each part is asked
@@ -334,7 +351,7 @@ class Driver:
                         timeout_ms = min(timeout_ms, left_ms)
                     fds, monitors = transport.fds, transport.monitor_fds
                     rest_ms = engine.session.rest_ms() if links.stirred_ms == links.now_ms else 0
-                    self._waiting[me] = bell
+                    self.waiting[me] = bell
                 if rest_ms:
                     wait_for([bell.fd], max(0, min(rest_ms, timeout_ms)))
                 readable = bell.wait(fds, max(0, timeout_ms))
@@ -342,20 +359,20 @@ class Driver:
                 if bell.rung:
                     bell.clear()
         finally:
-            self._waiting.pop(me, None)
+            self.waiting.pop(me, None)
             self._bells.append(bell)
             if outer is not None:
                 outer.ring()  # perhaps what it waits for was taken here
-            if self._keeper.aside:
-                self._keeper.wake()
+            if self.keeper.aside:
+                self.keeper.wake()
 
-    def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
+    def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         if not _are_done(flights):
             self._landed(partial(_are_done, flights), timeout)
             if not _are_done(flights):
-                raise self._engine.unconfirmed(timeout)
+                raise self.engine.unconfirmed(timeout)
 
-    def _landing(self, flight: Flight, timeout: float | None) -> None:
+    def landing(self, flight: Flight, timeout: float | None) -> None:
         """Returns when a batch has its outcome, or when `timeout` seconds are over. Raises ClientClosed."""
         self._landed(partial(_is_done, flight), timeout)
 
@@ -368,58 +385,50 @@ class Driver:
 
     # --- farewell
 
-    def _close_as_told(self) -> None:
+    def close_as_told(self) -> None:
         """Closes when a signal handler has asked for it, outside of the lock."""
         if self._close_told is not None:
             seconds, self._close_told = self._close_told, None
             try:
-                self._close(seconds)
+                close(self, seconds)
             except GossipqError as lost:
                 log.error("while closing: %s", lost)
 
-    def _let_go(self) -> None:
-        """Of what a client has beside its connections, once it is closed for good."""
-
-    def _set_aside(self) -> None:
-        """Of the same, once it could not connect: others may have that until it is used again."""
-
-    def _put_off(self, seconds: float) -> bool:
+    def put_off(self, seconds: float) -> bool:
         """Whether it is closed later, since this very thread is at work for it: what was interrupted goes on
         behind the signal handler."""
-        with self._lock:
-            if self._engine.busy:
+        with self.lock:
+            if self.engine.busy:
                 self._close_told = seconds
-                self._keeper.wake()
-            return self._engine.busy
+                self.keeper.wake()
+            return self.engine.busy
 
-    def _close(self, seconds: float) -> None:
-        """Flushes for so many seconds at most, and closes."""
-        raise NotImplementedError
-
-    def _shut(self) -> None:
-        if self._over:
-            self._let_go()
-        with self._lock:
-            if not self._engine.ended:
-                self._engine.farewell()
-            self._wake()
+    def shut(self) -> None:
+        if self.over:
+            self.asked.release()
+        with self.lock:
+            if not self.engine.ended:
+                self.engine.farewell()
+            self.wake()
         exits.forget(self)
-        self._keeper.stop()
+        self.keeper.stop()
+        if self.asked.on_shut is not None:
+            self.asked.on_shut()
 
-    def _unconfirmed(self) -> int:
+    def unconfirmed(self) -> int:
         """Records without a confirm."""
-        return self._engine.session.publishing.unconfirmed_records()
+        return self.engine.session.publishing.unconfirmed_records()
 
-    def _leave(self, seconds: float) -> GossipqError | None:
+    def leave(self, seconds: float) -> GossipqError | None:
         """Closes at the end of the program, for good; see `exits`."""
-        self._over = True
-        if not self._engine.usable or not self._lock.acquire(timeout=max(seconds, 0.1)):
+        self.over = True
+        if not self.engine.usable or not self.lock.acquire(timeout=max(seconds, 0.1)):
             return None
         try:
-            return self._engine.finish(seconds)
+            return self.engine.finish(seconds)
         finally:
-            self._lock.release()
-            self._shut()
+            self.lock.release()
+            self.shut()
 
 
 _is_done = attrgetter("done")

@@ -29,7 +29,7 @@ class Keeper:
         self.parked = False  #: waits for long: who makes something urgent wakes it
         self.aside = False  #: leaves everything to a caller who waits: who stops waiting wakes it
         self._stood = False  #: it stood aside until that was over by itself
-        self._client, self._engine = client, engine
+        self._client, self.engine = client, engine
         self._bell = Bell()
         self._thread = threading.Thread(target=self._run, name="gossipq-keeper", daemon=True)
         try:
@@ -62,16 +62,16 @@ class Keeper:
     def _round(self, seen: int) -> int | None:
         """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client
         is closed."""
-        client, engine = self._client, self._engine
-        client._close_as_told()
+        client, engine = self._client, self.engine
+        client.close_as_told()
         engine.tell()
-        with client._lock:
+        with client.lock:
             if engine.closed:
                 return None
-            waits = bool(client._waiting)
+            waits = bool(client.waiting)
             timeout_ms = 0 if engine.torn else engine.timeout_ms()
-            busy = client._exchanges != seen and not (self._stood and waits)
-            seen = client._exchanges
+            busy = client.exchanges != seen and not (self._stood and waits)
+            seen = client.exchanges
             self.aside = waits and not busy and timeout_ms > 0
             self.parked = self.aside or (not busy and timeout_ms > ACK_LINGER_MS)
             fds = [] if busy or self.aside or engine.torn else engine.transport.fds
@@ -82,12 +82,12 @@ class Keeper:
         if rest_ms:
             wait([self._bell.fd], min(rest_ms, timeout_ms))
         wait([*fds, self._bell.fd], timeout_ms)
-        with client._lock:
+        with client.lock:
             self._stood = self.aside
             self.parked = self.aside = False
             if engine.closed:
                 return None
             self._bell.clear()
-            if client._exchanges == seen or engine.torn or engine.timeout_ms() == 0:
-                engine.step(client._keep)
+            if client.exchanges == seen or engine.torn or engine.timeout_ms() == 0:
+                engine.step(client.keep)
         return seen

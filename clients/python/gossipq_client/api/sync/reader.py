@@ -4,13 +4,13 @@
 from collections.abc import Iterator
 
 from gossipq.errors import Busy
-from gossipq_client.api.sync.connection import Connection
+from gossipq_client.api.sync.operator import Operator
 from gossipq_client.session import Stretch, between
 from gossipq_client.values import inputs
 
 
 def read_batches(
-    client: Connection,
+    operator: Operator,
     topic: str,
     start: inputs.Start = "first",
     end: inputs.Start | None = None,
@@ -18,13 +18,13 @@ def read_batches(
 ) -> Iterator[Stretch]:
     """Yield what lies between `start` and `end`, in order within each partition. Raises NotFound, also if
     retention has removed `start`, BadRequest, and Refused."""
-    places = between(start, end, client._engine.clock.now().wall_ms)
-    reading = client._talk(client._engine.asking.reading(topic, *places, partition))
+    driver, places = operator.driver, between(start, end, operator.wall_ms)
+    reading = operator.run(operator.asking.reading(topic, *places, partition))
     try:
         while not reading.over:
-            if not client._until(lambda: reading.ready, client._timeout):
-                raise Busy(f"no records of {topic!r} came within {client._timeout} s", hint="gossipq status")
-            yield from client._do(reading.take)
+            if not driver.until(lambda: reading.ready, driver.timeout_s):
+                raise Busy(f"no records of {topic!r} came within {driver.timeout_s} s", hint="gossipq status")
+            yield from driver.step(reading.take)
     finally:
-        client._engine.later.append(reading.close)
-        client._settle_later()
+        driver.engine.later.append(reading.close)
+        driver.settle_later()

@@ -7,8 +7,7 @@ from typing import Any, Generic, Self
 
 from gossipq.errors import BadRequest
 from gossipq_client import columns
-from gossipq_client.api.sync.consumer import Consumers, Subscription
-from gossipq_client.api.sync.operator import Operator
+from gossipq_client.api.sync.consumer import Consumer, Subscription
 from gossipq_client.api.sync.reader import read_batches
 from gossipq_client.api.sync.schemas import Schemas
 from gossipq_client.operations import Progress, Search
@@ -26,7 +25,7 @@ class Records(Generic[Data]):
 
     def __init__(
         self,
-        client: Consumers,
+        consumer: Consumer,
         schemas: Schemas,
         asked: Joining,
         end: inputs.Start | None,
@@ -36,14 +35,14 @@ class Records(Generic[Data]):
         """Raises BadRequest for `end` with `follow`."""
         if follow and end is not None:
             raise BadRequest("follow=True never ends", hint="leave end= out, or follow=")
-        self._client, self._schemas, self._asked = client, schemas, asked
+        self._consumer, self._schemas, self._asked = consumer, schemas, asked
         self._end, self._follows = end, follow
-        self._operator = Operator(client)
-        self._loop: Subscription[Any] | None = client._subscribed(asked, False) if follow else None
+        self._operator = consumer.operator
+        self._loop: Subscription[Any] | None = consumer.subscribed(asked, False) if follow else None
 
     def _iterated(self) -> Subscription[Any]:
         if self._loop is None:
-            self._loop = self._client._subscribed(self._asked, True)
+            self._loop = self._consumer.subscribed(self._asked, True)
         return self._loop
 
     def __iter__(self) -> Iterator[Record[Data]]:
@@ -112,7 +111,7 @@ class Records(Generic[Data]):
             self._operator.run(self._operator.asking.cover(name, search))
         if search.over:
             return
-        for record in self._client._subscribed(self._asked, True):
+        for record in self._consumer.subscribed(self._asked, True):
             if search.wants(record):
                 yield record
             if search.over:
@@ -124,7 +123,7 @@ class Records(Generic[Data]):
         also if retention has removed `start`, BadRequest, and Refused."""
         self._require_end("batches")
         topic, start = self._asked.one_range()
-        yield from read_batches(self._client, topic, start, self._end, partition)
+        yield from read_batches(self._operator, topic, start, self._end, partition)
 
     def to_arrow(self, partition: int | None = None) -> "columns.Table":
         """Return the records of one topic as a pyarrow.Table: topic, topic_id, partition, offset,

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from gossipq_client.api.sync.consumer import Consumers, Message
+    from gossipq_client.api.sync.consumer import Message
+    from gossipq_client.api.sync.driver import Driver
     from gossipq_client.api.sync.loop_thread import LoopThread
 
 
@@ -24,9 +25,9 @@ JOIN_S = 0.1  #: how often the end of a run looks whether a handler has exceeded
 class ThreadCrew(Crew):
     """Its workers are threads. Everything here is touched with the client's lock."""
 
-    def __init__(self, client: "Consumers", handler: Handler, stop_at_end: bool) -> None:
-        super().__init__(client._engine, handler, stop_at_end)
-        self.idle, self.work = 0, threading.Condition(client._lock)
+    def __init__(self, driver: "Driver", handler: Handler, stop_at_end: bool) -> None:
+        super().__init__(driver.engine, handler, stop_at_end)
+        self.idle, self.work = 0, threading.Condition(driver.lock)
         self.gathering = 0  #: workers that have a part of a batch and wait for more
         self.threads: list[threading.Thread] = []
         #: workers that wait for the coroutine of a handler: its message, and its task on the loop thread
@@ -50,15 +51,15 @@ class Runner(Run):
     def run(self) -> RunEnd:
         """Raises what a subscription was refused with, what is no Exception and came out of a handler, and
         RuntimeError where the system has no more threads."""
-        client = self._client
+        driver = self._driver
         try:
             self._start_up()
             for handler in self._handlers:
-                self._crews.append(client._do(ThreadCrew, client, handler, self._limits.stop_at_end))
+                self._crews.append(driver.step(ThreadCrew, driver, handler, self._limits.stop_at_end))
             for crew in self._crews:
                 for _ in range(crew.handler.workers):
                     self._start_worker(crew)
-            client._until(self._over)
+            driver.until(self._over)
         finally:
             self._end()
         if self._failure is not None:
@@ -77,8 +78,8 @@ class Runner(Run):
         crew.threads.append(thread)
 
     def _end(self) -> None:
-        client = self._client
-        with client._lock:
+        driver = self._driver
+        with driver.lock:
             self._stopping = True
             for crew in self._crews:
                 crew.work.notify_all()
@@ -86,16 +87,16 @@ class Runner(Run):
             self._join()
         finally:  # also when it is interrupted once more: nothing stays with a run that is over
             self._leave()
-            if client._engine.usable:
+            if driver.engine.usable:
                 for crew in self._crews:
-                    client._do(crew.lanes.give_back)
+                    driver.step(crew.lanes.give_back)
                 for crew in self._crews:
-                    client._end(crew.lanes.subscription)
+                    self._consumer.end(crew.lanes.subscription)
             self._shut_down()
         if self._loop is not None:
             self._loop.close()
-        if client._engine.usable:
-            client._until(client._do(client._engine.session.mark), CLOSE_SECONDS)
+        if driver.engine.usable:
+            driver.until(driver.step(driver.engine.session.mark), CLOSE_SECONDS)
 
     def _join(self) -> None:
         """Wait for the workers, and for stuck ones a few seconds."""
@@ -120,42 +121,42 @@ class Runner(Run):
         except BaseException as error:  # it ends the run
             if self._is_left:
                 return
-            with self._client._lock:
+            with self._driver.lock:
                 self._failure = self._failure or error
-                self._client._wake()
+                self._driver.wake()
 
     def _next(self, crew: ThreadCrew) -> Item | None:
         """The record to work on; None when there shall be no more."""
-        client = self._client
-        session = client._engine.session
-        with client._lock:
-            while not self._stopping and client._engine.usable and self._left and not crew.leave():
-                item = client._engine.step(crew.lanes.take)
+        driver = self._driver
+        session = driver.engine.session
+        with driver.lock:
+            while not self._stopping and driver.engine.usable and self._left and not crew.leave():
+                item = driver.engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
-                    client._exchange()
+                    driver.exchange()
                 if item is not None:
                     self._left -= 1
                     crew.rouse()
-                    client._mind_hands()
+                    driver.mind_hands()
                     return item
                 crew.idle += 1
-                client._wake()
+                driver.wake()
                 crew.work.wait()
                 crew.idle -= 1
         return None
 
     def _gather(self, crew: ThreadCrew, first: Item) -> list[Item]:
         """The records of a batch: as many as fit, or those that come within its wait."""
-        client, items = self._client, [first]
-        session = client._engine.session
+        driver, items = self._driver, [first]
+        session = driver.engine.session
         end_s = time.monotonic() + crew.handler.batch_wait_s
-        with client._lock:
+        with driver.lock:
             while len(items) < crew.handler.batch_size and self._left and not self._stopping:
-                if not client._engine.usable:
+                if not driver.engine.usable:
                     break
-                item = client._engine.step(crew.lanes.take)
+                item = driver.engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
-                    client._exchange()
+                    driver.exchange()
                 if item is not None:
                     self._left -= 1
                     items.append(item)
@@ -164,17 +165,17 @@ class Runner(Run):
                 if left_s <= 0:
                     break
                 crew.gathering += 1
-                client._wake()
+                driver.wake()
                 crew.work.wait(left_s)
                 crew.gathering -= 1
         return items
 
     def _replace(self, crew: Crew, item: Item) -> bool:
-        with self._client._lock:
+        with self._driver.lock:
             return super()._replace(crew, item)
 
     def _done(self, crew: Crew, item: Item) -> None:
-        with self._client._lock:
+        with self._driver.lock:
             super()._done(crew, item)
 
     def _stop_cancelled(self, crew: ThreadCrew) -> None:
@@ -208,7 +209,7 @@ class Runner(Run):
             timer.cancel()
             if not first.acquire(blocking=False):
                 timer.join()  # what it tells comes first
-                with self._client._lock:
+                with self._driver.lock:
                     self._returned(crew, message, exceeded, error, worker)
 
     def _called(self, crew: ThreadCrew, message: "Message", arguments: list[Any]) -> Any:
@@ -238,7 +239,7 @@ class Runner(Run):
             LoopThread,  # who has no async handlers does without asyncio
         )
 
-        with self._client._lock:
+        with self._driver.lock:
             if self._loop is None:
                 self._loop = LoopThread()
         return self._loop.wait(result, seconds, begins)

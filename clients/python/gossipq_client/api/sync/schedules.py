@@ -4,7 +4,8 @@
 from typing import Any, Unpack
 
 from gossipq.errors import BadRequest, NotFound
-from gossipq_client.api.sync.producer import Producers
+from gossipq_client.api.sync.operator import Operator
+from gossipq_client.api.sync.publisher import Publisher
 from gossipq_client.operations import Place, Planning, ScheduleOptions, ScheduleState, record_of, schedule_of
 from gossipq_client.values import publish_options
 
@@ -12,27 +13,26 @@ from gossipq_client.values import publish_options
 class Schedules:
     """Sets, shows and removes the schedules of topics."""
 
-    def __init__(self, client: Producers) -> None:
-        self._client = client
+    def __init__(self, operator: Operator, publisher: Publisher) -> None:
+        self._operator, self._publisher = operator, publisher
 
     @property
     def _planning(self) -> Planning:
-        return Planning(self._client._engine.asking)
+        return Planning(self._operator.asking)
 
     def set(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> bool:
         """Set a schedule, or change it, as `Facade.schedule` says."""
-        client = self._client
         schedule, record = schedule_of(name, **options)
-        checked = publish_options(client._engine.clock.now, **record)
-        batch = record_of(client._raw(topic, value), checked)
-        known = client._topic(topic)
+        checked = publish_options(self._operator.now, **record)
+        batch = record_of(self._publisher.raw_value(topic, value), checked)
+        known = self._operator.topic(topic)
         if known.virtual:
             raise BadRequest(f"{topic} is a virtual topic", hint="a schedule belongs to one of its topics")
         chooser = name.encode() if checked.key is None else checked.key
         place = Place(known.info, known.writer(chooser, checked.partition).number)
-        return client._talk(self._planning.set(place, schedule, batch))
+        return self._operator.run(self._planning.set(place, schedule, batch))
 
-    def _declare(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> None:
+    def declare(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> None:
         """Set the schedule of a handler. If it exists and is paused, it stays paused."""
         try:
             options["paused"] = (self.show(topic, name)).paused
@@ -42,27 +42,27 @@ class Schedules:
 
     def all(self, topic: str) -> list[ScheduleState]:
         """List the schedules of a topic in order of their names. Raises NotFound."""
-        return self._client._talk(self._planning.all(topic))
+        return self._operator.run(self._planning.all(topic))
 
     def show(self, topic: str, name: str) -> ScheduleState:
         """Show one schedule: its last ticks and the next ones. Raises NotFound."""
-        return self._client._talk(self._planning.show(topic, name))
+        return self._operator.run(self._planning.show(topic, name))
 
     def pause(self, topic: str, name: str) -> bool:
         """Stop the ticks of a schedule until `resume`. Returns False if it is paused already. Raises
         NotFound."""
-        return self._client._talk(self._planning.pause(topic, name, True))
+        return self._operator.run(self._planning.pause(topic, name, True))
 
     def resume(self, topic: str, name: str) -> bool:
         """Let a paused schedule go on with its next tick. Returns False if it is not paused. Raises
         NotFound."""
-        return self._client._talk(self._planning.pause(topic, name, False))
+        return self._operator.run(self._planning.pause(topic, name, False))
 
     def run(self, topic: str, name: str) -> str:
         """Store the record of a schedule now, besides its ticks. Returns its ref. Raises
         NotFound."""
-        return self._client._talk(self._planning.run(topic, name))
+        return self._operator.run(self._planning.run(topic, name))
 
     def remove(self, topic: str, name: str) -> bool:
         """Remove a schedule. Returns False if there is none of that name. Raises NotFound."""
-        return self._client._talk(self._planning.remove(topic, name))
+        return self._operator.run(self._planning.remove(topic, name))

@@ -10,7 +10,8 @@ from gossipq.types import META_SHARD
 from gossipq.values import TopicInfo
 from gossipq.wire import schemas
 from gossipq.wire.schemas import Declaration, Declared, Schema
-from gossipq_client.api.sync.producer import Producers
+from gossipq_client.api.sync.operator import Operator
+from gossipq_client.api.sync.publisher import Publisher
 from gossipq_client.api.sync.reader import read_batches
 from gossipq_client.values import topic_options
 
@@ -21,9 +22,9 @@ SCHEMAS_CONFIG = topic_options(1, retain="forever")
 class Schemas:
     """Declares the schemas of topics, and knows those that others declared."""
 
-    def __init__(self, client: Producers) -> None:
-        """`client` publishes declarations, and checks values by the schemas in use."""
-        self._client = client
+    def __init__(self, operator: Operator, publisher: Publisher) -> None:
+        """`publisher` publishes declarations, and checks values by the schemas in use."""
+        self._operator, self._publisher = operator, publisher
 
     def use(self, topic: str, declared: Any = None) -> Schema:
         """Check what is published to a topic by its schema from now on, as `Facade.schema` says."""
@@ -32,9 +33,11 @@ class Schemas:
             self._declare(info, schemas.document_of(declared))
         found = (self.declared()).schemas.get(info.id)
         if found is None:
-            self._client._check_no_more(topic)  # what was known is of another topic of that name, or removed
+            self._publisher.check_no_more(
+                topic
+            )  # what was known is of another topic of that name, or removed
             raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq topic schema set {topic} FILE")
-        self._client._check_by(found)
+        self._publisher.check_by(found)
         return found
 
     def next(self, topic: str, declared: Any) -> Schema:
@@ -49,16 +52,16 @@ class Schemas:
     def delete(self, topic: str) -> None:
         """Remove the schema of a topic."""
         self._declare(self._known_topic(topic), None)
-        self._client._check_no_more(topic)
+        self._publisher.check_no_more(topic)
 
     def forget(self, topic: str) -> None:
         """Check nothing any more that this client publishes there: the topic is gone."""
-        self._client._check_no_more(topic)
+        self._publisher.check_no_more(topic)
 
     def _known_topic(self, name: str) -> TopicInfo:
         """Raise NotFound, or BadRequest for a topic without records of its own."""
-        client = self._client
-        found = [info for info in client._talk(client._engine.asking.topics(name)) if info.name == name]
+        infos = self._operator.run(self._operator.asking.topics(name))
+        found = [info for info in infos if info.name == name]
         if not found:
             raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
         if found[0].config.virtual or name == schemas.TOPIC:
@@ -78,8 +81,8 @@ class Schemas:
                 schemas.require_follows(now, schemas.parse(document))
             version = known.versions.get(info.id, 0) + 1
             entry = schemas.encode(Declaration(info.name, info.id, version, document))
-            self._client._ask(CreateTopic(schemas.TOPIC, SCHEMAS_CONFIG, True), META_SHARD, Topics)
-            self._client.publish(schemas.TOPIC, entry, key=info.name)
+            self._operator.ask(CreateTopic(schemas.TOPIC, SCHEMAS_CONFIG, True), META_SHARD, Topics)
+            self._publisher.publish(schemas.TOPIC, entry, {"key": info.name})
         raise Busy(
             f"others declare schemas of {info.name} at the same time, again and again", hint="try again"
         )
@@ -87,9 +90,9 @@ class Schemas:
     def declared(self) -> Declared:
         """Return the declared schemas by topic id; empty for a client that may not read them."""
         try:
-            if not (self._client._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+            if not (self._operator.ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
                 return Declared()
-            stretches = list(read_batches(self._client, schemas.TOPIC, partition=0))
+            stretches = list(read_batches(self._operator, schemas.TOPIC, partition=0))
         except Forbidden:
             return Declared()
         return Declared(value for each in stretches for value in each.values())
@@ -99,6 +102,6 @@ class Schemas:
         known = self.declared()
         if not known.schemas:
             return None
-        infos = (self._client._ask(Resolve([topic]), META_SHARD, Topics)).topics
+        infos = (self._operator.ask(Resolve([topic]), META_SHARD, Topics)).topics
         ids = [info.id for info in infos if info.name == topic]
         return known.schemas.get(ids[0]) if ids else None

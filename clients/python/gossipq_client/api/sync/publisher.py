@@ -1,18 +1,19 @@
-# Made by clients/python/make_twins.py from api/aio/producer.py: change that, then run it.
+# Made by clients/python/make_twins.py from api/aio/publisher.py: change that, then run it.
 """The producer: publishing records, lists and copies, and the publish that acks what it comes of."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
-from typing import Any, Unpack
+from types import MappingProxyType
+from typing import Any
 
 from gossipq.errors import Backpressure, BadRequest, ClientClosed, GossipqError, Unreachable
 from gossipq.limits import VALUE_BYTES_MAX
 from gossipq.types import Now
 from gossipq.wire.schemas import Schema
-from gossipq_client.api.sync.connection import Connection
-from gossipq_client.api.sync.driver import Gate, PendingReceipt
+from gossipq_client.api.sync.driver import Driver, PendingReceipt
+from gossipq_client.api.sync.operator import Operator
 from gossipq_client.handlers import (
     Layers,
     Middleware,
@@ -22,7 +23,6 @@ from gossipq_client.handlers import (
     one_of,
     outgoing,
     sendable,
-    shows,
 )
 from gossipq_client.io import Engine, Spool
 from gossipq_client.session import (
@@ -46,11 +46,8 @@ from gossipq_client.values import (
     PLAIN,
     UNSET,
     CheckedCodec,
-    Common,
-    ListOptions,
     Many,
     Options,
-    PublishOptions,
     inputs,
     list_options,
     payloads,
@@ -58,62 +55,30 @@ from gossipq_client.values import (
     spooled,
 )
 
+NOTHING_ASKED: Mapping[str, Any] = MappingProxyType({})
 
-class Producers(Connection):
-    """The part of a client that publishes."""
 
-    _spool: Spool | None = None
+class Publisher:
+    """Publishes records for a client."""
 
-    def __init__(
-        self,
-        addresses: list[str],
-        name: str,
-        timeout: float,
-        key: bytes = b"",
-        codec: CheckedCodec | None = None,
-    ) -> None:
-        super().__init__(addresses, name, timeout, key)
-        self._codec = CheckedCodec() if codec is None else codec
+    def __init__(self, driver: Driver, operator: Operator, codec: CheckedCodec) -> None:
+        self._driver, self._operator, self.codec = driver, operator, codec
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
-        self._layers = Layers([make() for make in makers])
-        #: nothing has a look at records before they are sent: no middleware, no schema, no spool
-        self._direct = not makers
-
-    def _reset(self) -> None:
-        super()._reset()
-        self._spooling = Gate()
-        if self._spool is not None:
-            self._spool.reopen()
+        self.layers = Layers([make() for make in makers])
+        if makers:
+            driver.look_at_each()
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Put middleware around what is published and received from now on; what is added first is the
-        outermost. See `Middleware`."""
-        self._layers = self._layers.with_one(middleware)
-        self._look_at_each()
+        """Put middleware around what is published and received from now on."""
+        self.layers = self.layers.with_one(middleware)
+        self._driver.look_at_each()
 
-    def _use_spool(self, spool: Spool) -> None:
-        """From now on records are on the disk before they are sent."""
-        self._spool, self._kept = spool, True
-        self._look_at_each()
-
-    def _let_go(self) -> None:
-        if self._spool is not None:
-            self._spool.close()
-
-    def _set_aside(self) -> None:
-        if self._spool is not None:
-            self._spool.rest()
-
-    def _look_at_each(self) -> None:
-        """From now on nothing is published that is not looked at."""
-        self._direct = False
-
-    def _check_by(self, schema: Schema) -> None:
-        """From now on."""
+    def check_by(self, schema: Schema) -> None:
+        """Check the values that are published to the topic of a schema, from now on."""
         self._checking[schema.topic] = schema
-        self._look_at_each()
+        self._driver.look_at_each()
 
-    def _check_no_more(self, topic: str) -> None:
+    def check_no_more(self, topic: str) -> None:
         """Stop checking the values that are published to a topic."""
         self._checking.pop(topic, None)
 
@@ -123,79 +88,66 @@ class Producers(Connection):
         Each middleware gets the headers as a dict. Bytes that none of them changed are sent as they are.
         """
         changed, given = dict(options), options.get("headers")
-        for ware in self._layers.all:
+        for ware in self.layers.all:
             changed["headers"] = payloads.headers_dict(changed.get("headers"))
             ware.before_publish(topic, changed, count)
         if isinstance(given, bytes) and changed.get("headers") == payloads.headers_dict(given):
             changed["headers"] = given
         return changed
 
-    def _raw(self, topic: str, value: Any) -> bytes:
+    def raw_value(self, topic: str, value: Any) -> bytes:
         """A value as bytes, and one that fits. Raises BadRequest."""
-        raw = self._codec.encoded(value, topic)
+        raw = self.codec.encoded(value, topic)
         if self._checking and (schema := self._checking.get(topic)) is not None:
             schema.check(raw)
         return raw
 
-    @shows(publish_options, Common, PublishOptions)
     def publish(
         self,
         topic: str,
         value: Any,
-        *,
+        options: Mapping[str, Any] = NOTHING_ASKED,
         timeout: inputs.Timeout = UNSET,
-        **options: Unpack[PublishOptions],
     ) -> Receipt:
-        """Publish one record and wait until it is stored.
-
-        Bytes and text are sent as they are. Everything else that JSON can express (a dict, a list, a
-        dataclass, a msgspec.Struct, a model of pydantic) is sent as JSON, or as the codec of `connect`
-        encodes it. A consumer gets it as the type that it names. Records that several callers publish at the
-        same time share a batch.
-
-        `timeout`: how long it waits for the confirm; without it the client's timeout, None: for ever. Raises
-        NotConfirmed when that is over (the record may be stored) and Refused if it is certainly not stored.
-        Raises BadRequest before anything is sent, as for NaN in a value, for a type that JSON cannot express,
-        or for a value that is too large or does not fit the schema. Raises NotFound, and Backpressure if the
-        window stays full.
-        """
-        seconds = self._seconds(timeout)
-        if self._direct:
+        """Publish one record and wait until it is stored, as `Facade.publish` says."""
+        driver = self._driver
+        seconds = driver.timeout_s if timeout is UNSET else driver.seconds(timeout)
+        if not driver.looks:
             fits = type(value) is bytes and len(value) <= VALUE_BYTES_MAX
-            raw = value if fits else self._codec.encoded(value, topic)
-            checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
-            added = self._append_now(topic, raw, checked)
+            raw = value if fits else self.codec.encoded(value, topic)
+            checked = publish_options(driver.engine.clock.now, **options) if options else PLAIN
+            added = driver.append_now(topic, raw, checked)
             if added is not None:
                 flight, index = added
-                self._landing(flight, seconds)
+                driver.landing(flight, seconds)
                 if not flight.done:
-                    raise self._engine.unconfirmed(seconds)
+                    raise driver.engine.unconfirmed(seconds)
                 return receipt_of(flight, index)
-        elif self._layers.publishing:
+        elif self.layers.publishing:
             passing = self._outgoing(topic, value, options)
             stored: Receipt = self._through(passing, lambda record: self._publish_outgoing(record, seconds))
             return stored
         else:
             raw, checked = self._prepared(topic, value, options)
-        sent = self._in_turn(topic, self._send(topic, raw, checked))
-        return self._receipt(sent, seconds)
+        sent = driver.in_turn(topic, self._send(topic, raw, checked))
+        return self.receipt(sent, seconds)
 
     # --- layers of middleware
 
     def _outgoing(self, topic: str, value: Any, options: Mapping[str, Any]) -> Outgoing:
         """A record for the layers of middleware. Raises BadRequest."""
-        return outgoing(topic, self._raw(topic, value), self._changed(topic, options))
+        return outgoing(topic, self.raw_value(topic, value), self._changed(topic, options))
 
     def _through(self, record: Outgoing, send: Callable[[Outgoing], Any], at: int = 0) -> Any:
         """Pass a record through the layers from `at` on; `send` gets what comes of it."""
-        if at == len(self._layers.publishing):
+        if at == len(self.layers.publishing):
             return send(record)
-        ware = self._layers.publishing[at]
+        ware = self.layers.publishing[at]
 
         def call_next(changed: Outgoing) -> Any:
             return self._through(changed, send, at + 1)
 
-        result = self._result_of(ware, ware.publish(record, call_next))
+        result = self._driver.result_of(ware, ware.publish(record, call_next))
         if result is None:
             raise BadRequest(
                 f"publish of {type(ware).__name__} returned None",
@@ -204,8 +156,8 @@ class Producers(Connection):
         return result
 
     def _publish_outgoing(self, record: Outgoing, seconds: float | None) -> Receipt:
-        sent = self._in_turn(record.topic, self._send_outgoing(record))
-        return self._receipt(sent, seconds)
+        sent = self._driver.in_turn(record.topic, self._send_outgoing(record))
+        return self.receipt(sent, seconds)
 
     def _send_outgoing(self, record: Outgoing) -> Awaited:
         raw, checked = self._ready_to_send(inputs.value_bytes(record.value), sendable(record))
@@ -232,51 +184,44 @@ class Producers(Connection):
             parts.append(self._send_list(topic, raws, self._prepared_list(raws, common)))
         return parts[0] if len(parts) == 1 else Successive(parts)
 
-    @shows(publish_options, Common, PublishOptions)
-    def post(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """Publish one record and return at once: its receipt says when it is stored.
-
-        Values and options are those of `publish`, and so are the errors of what is wrong before anything is
-        sent. Batches form by themselves while earlier ones wait for their confirm. While the window is full,
-        the sync client waits here, and raises Backpressure if nothing is confirmed for the client's timeout.
-        The asyncio client keeps the record until there is room. It raises Backpressure here if too many wait,
-        and `flush` waits for them.
-        """
-        if not self._direct and self._layers.publishing:
+    def post(self, topic: str, value: Any, options: Mapping[str, Any] = NOTHING_ASKED) -> PendingReceipt:
+        """Publish one record and return at once, as `Facade.post` says."""
+        driver = self._driver
+        if driver.looks and self.layers.publishing:
             record = self._outgoing(topic, value, options)
-            return self._posted(topic, len(record.value), self._post_outgoing(record))
+            return driver.posted(topic, len(record.value), self._post_outgoing(record))
         raw, checked = self._prepared(topic, value, options)
-        if self._spool is None:
-            added = self._append_now(topic, raw, checked)
+        if driver.spool is None:
+            added = driver.append_now(topic, raw, checked)
             if added is not None:
-                self._depart()
-                return self._pending(One(*added))
-        return self._posted(topic, len(raw), self._send(topic, raw, checked))
+                driver.depart()
+                return driver.pending(One(*added))
+        return driver.posted(topic, len(raw), self._send(topic, raw, checked))
 
     def _prepared(self, topic: str, value: Any, options: Mapping[str, Any]) -> tuple[bytes, Options]:
         """A value as bytes and its options, checked. Raises BadRequest."""
-        if self._layers.all:
+        if self.layers.all:
             options = self._changed(topic, options)
-        return self._ready_to_send(self._raw(topic, value), options)
+        return self._ready_to_send(self.raw_value(topic, value), options)
 
     def _ready_to_send(self, raw: bytes, options: Mapping[str, Any]) -> tuple[bytes, Options]:
         """A value and its checked options. Raises BadRequest."""
         checked = publish_options(self._now(), **options) if options else PLAIN
-        return raw, checked if self._spool is None else checked.with_id(Engine.made_ids(1)[0])
+        return raw, checked if self._driver.spool is None else checked.with_id(Engine.made_ids(1)[0])
 
     def _now(self) -> Callable[[], Now]:
         """The clock of the connection; with a spool there may be none yet."""
-        return self._engine.clock.now if self._spool is None else self._spool.now
+        return self._driver.engine.clock.now if self._driver.spool is None else self._driver.spool.now
 
     def _send(self, topic: str, raw: bytes, checked: Options) -> Awaited:
-        if self._spool is not None:
-            return self._publish_spooled(self._spool, topic, [raw], checked)
+        if self._driver.spool is not None:
+            return self._publish_spooled(self._driver.spool, topic, [raw], checked)
         return self._sent(topic, raw, checked)
 
-    def _receipt(self, sent: Awaited, seconds: float | None) -> Receipt:
+    def receipt(self, sent: Awaited, seconds: float | None) -> Receipt:
         """Wait for the confirms of all sent records. Raises NotConfirmed, and the errors of refused
         records."""
-        self._await_flights(sent.flights, seconds)
+        self._driver.await_flights(sent.flights, seconds)
         return sent.receipt()
 
     def _publish_spooled(
@@ -285,18 +230,18 @@ class Producers(Connection):
         """Onto the disk first; then they go behind whatever is there. Raises Backpressure, Unreachable,
         ClientClosed; and RuntimeError in a signal handler that interrupted this client: nothing is kept."""
         spool.check()
-        self._require_whole(self._spooling)
+        self._driver.require_whole(self._driver.spooling)
         parts: list[Awaited] = []
         now, each = spool.now(), [checked] if isinstance(checked, Options) else checked.each(len(raws))
-        with self._spooling:
+        with self._driver.spooling:
             try:
                 numbers = spool.put(list(map(spooled, repeat(topic), raws, each, repeat(now))))
             except Backpressure:
                 with suppress(Unreachable, Backpressure):
-                    self._send_spooled()  # nothing else would ever make room
+                    self.send_spooled()  # nothing else would ever make room
                 raise
             try:
-                self._send_spooled(numbers.start)
+                self.send_spooled(numbers.start)
                 if isinstance(checked, Options):
                     sent = self._sent(topic, raws[0], checked, parts)
                 else:
@@ -310,17 +255,17 @@ class Producers(Connection):
             spool.sent(numbers, sent.flights)
             return sent
 
-    def _send_spooled(self, end: int | None = None) -> None:
+    def send_spooled(self, end: int | None = None) -> None:
         """What an earlier run left, or could not be sent, in order, up to the row `end`. Raises
         Unreachable."""
-        spool = self._spool
+        spool = self._driver.spool
         if spool is None:
             return
         for number, row in spool.unsent():
             if number == end:
                 return
             try:
-                sent = self._sent(row.topic, row.value, row.options(self._engine.clock.now()))
+                sent = self._sent(row.topic, row.value, row.options(self._driver.engine.clock.now()))
                 spool.sent(range(number, number + 1), sent.flights, heard=False)
             except (Unreachable, Backpressure, ClientClosed):
                 raise
@@ -330,18 +275,18 @@ class Producers(Connection):
 
     def _sent(self, topic: str, raw: bytes, checked: Options, copies: list[Awaited] | None = None) -> Awaited:
         """`copies` gets what is under way, even if that is not all."""
-        added = self._append_now(topic, raw, checked)
+        added = self._driver.append_now(topic, raw, checked)
         if added is not None:
-            self._depart()
+            self._driver.depart()
             return One(*added)
-        known = self._topic(topic)
+        known = self._operator.topic(topic)
         if not known.virtual:
             return self._append(known, raw, checked)
-        checked, targets = checked.with_id(self._engine.made_ids(1)[0]), self._targets(known)
+        checked, targets = checked.with_id(self._driver.engine.made_ids(1)[0]), self._targets(known)
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
         if checked.wait_s == 0:
-            self._require_turn(writers)
-            self._do(self._engine.require_open, writers)
+            self._driver.require_turn(writers)
+            self._driver.step(self._driver.engine.require_open, writers)
         ids = [checked.made_id]
         copies = [] if copies is None else copies
         for target in targets:
@@ -352,115 +297,90 @@ class Producers(Connection):
         return Copied(copies, ids)
 
     def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
-        publishing, writer = self._engine.session.publishing, topic.writer(options.chooser, options.partition)
+        append = self._driver.engine.session.publishing.append
+        writer = topic.writer(options.chooser, options.partition)
         return One(
-            *self._in_window(
-                writer, options.wait_s, lambda heir: publishing.append(heir, raw, *options.record)
-            )
+            *self._driver.in_window(writer, options.wait_s, lambda heir: append(heir, raw, *options.record))
         )
 
-    @shows(list_options, Common, ListOptions)
     def publish_many(
-        self,
-        topic: str,
-        values: Iterable[Any],
-        *,
-        timeout: inputs.Timeout = UNSET,
-        **options: Unpack[ListOptions],
+        self, topic: str, values: Iterable[Any], options: Mapping[str, Any], timeout: inputs.Timeout
     ) -> Receipt:
-        """Publish a list in order, packed, and wait until all of it is stored.
+        """Publish a list and wait until all of it is stored, as `Facade.publish_many` says."""
+        seconds = self._driver.seconds(timeout)
+        _, sending = self._sending_list(topic, values, options)
+        return self.receipt(self._driver.in_turn(topic, sending), seconds)
 
-        Options are those of `publish`, and for each value one of `keys`, `ids`, `delays`. Records that are
-        due later go in the order of their due times. A spool takes all of them by one sync, or none. A short
-        list of plain values shares a batch with its neighbours while earlier batches wait for their confirm.
+    def post_many(self, topic: str, values: Iterable[Any], options: Mapping[str, Any]) -> PendingReceipt:
+        """Publish a list and return at once, as `Facade.post_many` says."""
+        raws, sending = self._sending_list(topic, values, options)
+        return self._driver.posted(topic, sum(map(len, raws)), sending)
 
-        Returns one receipt for the list. Raises what `publish` raises: the first error of a record, and then
-        records of other batches may be stored.
-        """
-        seconds = self._seconds(timeout)
-        raws, changed = self._changed_list(topic, values, options)
-        if self._layers.publishing and raws:
-            sending = self._list_outgoing(topic, raws, changed)
-        else:
-            sending = self._send_list(topic, raws, self._prepared_list(raws, changed))
-        return self._receipt(self._in_turn(topic, sending), seconds)
-
-    @shows(list_options, Common, ListOptions)
-    def post_many(self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]) -> PendingReceipt:
-        """Publish a list as `publish_many` does, and return at once: its receipt says when all is stored.
-
-        While the window is full, it does what `post` does.
-        """
-        raws, changed = self._changed_list(topic, values, options)
-        if self._layers.publishing and raws:
-            sending = self._list_outgoing(topic, raws, changed)
-        else:
-            sending = self._send_list(topic, raws, self._prepared_list(raws, changed))
-        return self._posted(topic, sum(map(len, raws)), sending)
-
-    def _changed_list(
+    def _sending_list(
         self, topic: str, values: Iterable[Any], options: Mapping[str, Any]
-    ) -> tuple[list[bytes], Mapping[str, Any]]:
-        """Values as bytes, and their options as middleware changes them. Raises BadRequest."""
+    ) -> tuple[list[bytes], Awaited]:
+        """Values as bytes, and what sends them, as middleware changes them. Raises BadRequest."""
         if topic in self._checking:
-            values = [self._raw(topic, value) for value in values]
-        raws = self._codec.encoded_list(values, topic)
-        if self._layers.all:
+            values = [self.raw_value(topic, value) for value in values]
+        raws = self.codec.encoded_list(values, topic)
+        if self.layers.all:
             options = self._changed(topic, options, len(raws))
-        return raws, options
+        if self.layers.publishing and raws:
+            return raws, self._list_outgoing(topic, raws, options)
+        return raws, self._send_list(topic, raws, self._prepared_list(raws, options))
 
     def _prepared_list(self, raws: list[bytes], options: Mapping[str, Any]) -> Many:
         """The options of a list, checked. Raises BadRequest."""
         many = list_options(len(raws), self._now(), **options)
-        return many.with_ids(Engine.made_ids(len(raws))) if self._spool is not None else many
+        return many.with_ids(Engine.made_ids(len(raws))) if self._driver.spool is not None else many
 
     def _send_list(self, topic: str, raws: list[bytes], many: Many) -> Awaited:
-        if self._spool is not None and raws:
-            return self._publish_spooled(self._spool, topic, raws, many)
+        if self._driver.spool is not None and raws:
+            return self._publish_spooled(self._driver.spool, topic, raws, many)
         return self._sent_list(topic, raws, many)
 
     def _sent_list(
         self, topic: str, raws: list[bytes], many: Many, parts: list[Awaited] | None = None
     ) -> Awaited:
         """`parts` gets what is to go; of that, what is sealed is under way."""
-        known = self._topic(topic)
+        known = self._operator.topic(topic)
         targets, size = [known], sum(map(len, raws))
         if not known.virtual and (writer := writer_to_merge(known, raws, size, many)) is not None:
             return self._merged(writer, raws, size, many)
         if known.virtual:
-            many, targets = many.with_ids(self._engine.made_ids(len(raws))), self._targets(known)
-        publishing = self._engine.session.publishing
-        listed = [self._do(plan, publishing, target, raws, many) for target in targets]
+            many, targets = many.with_ids(self._driver.engine.made_ids(len(raws))), self._targets(known)
+        publishing = self._driver.engine.session.publishing
+        listed = [self._driver.step(plan, publishing, target, raws, many) for target in targets]
         flights = [flight for each in listed for flight in each.flights]
         if parts is not None:
             parts += listed
         if many.wait_s == 0:
-            self._require_turn([flight.writer for flight in flights])
-            self._do(self._engine.take_all, flights)
-            self._exchange()
+            self._driver.require_turn([flight.writer for flight in flights])
+            self._driver.step(self._driver.engine.take_all, flights)
+            self._driver.exchange()
         else:
             for at, flight in enumerate(flights):
                 try:
-                    self._in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
+                    self._driver.in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
                 except Backpressure as full:
                     raise part_sent(full, flights[:at]) if at else full from None
         return Copied(listed, many.made_ids) if known.virtual else listed[0]
 
     def _merged(self, writer: Writer, raws: list[bytes], size: int, many: Many) -> Merged:
-        merge = self._engine.session.publishing.merge
-        flight, first = self._in_window(
+        merge = self._driver.engine.session.publishing.merge
+        flight, first = self._driver.in_window(
             writer, many.wait_s, lambda heir: merge(heir, raws, size, many.route, many.level)
         )
         return Merged(flight, first, len(raws))
 
-    def _step(
+    def step(
         self,
         held: Held,
         offset: int,
         then: Callable[[Flight], None],
         topic: str,
         value: Any,
-        **options: Unpack[PublishOptions],
+        options: Mapping[str, Any],
     ) -> Awaited:
         """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is
         done, well or not. It needs no spool: until the step is stored, the record in hand is not acked, and
@@ -468,7 +388,7 @@ class Producers(Connection):
 
         Raises BadRequest unless both lie in one shard.
         """
-        if self._layers.publishing:
+        if self.layers.publishing:
 
             def send(record: Outgoing) -> Awaited:
                 fit = inputs.value_bytes(record.value)
@@ -476,9 +396,9 @@ class Producers(Connection):
 
             found: Awaited = self._through(self._outgoing(topic, value, options), send)
             return found
-        if self._layers.all:
+        if self.layers.all:
             options = self._changed(topic, options)
-        return self._step_as(held, offset, then, topic, self._raw(topic, value), options)
+        return self._step_as(held, offset, then, topic, self.raw_value(topic, value), options)
 
     def _step_as(
         self,
@@ -489,26 +409,19 @@ class Producers(Connection):
         raw: bytes,
         options: Mapping[str, Any],
     ) -> Awaited:
-        checked = publish_options(self._engine.clock.now, **options)
-        if self._spool is not None:
-            self._spool.check()
-            with self._spooling:
-                self._send_spooled()
-        writer = self._engine.writer_beside(held, self._topic(topic), checked)
-        acks, publishing = [(held.partition, offset, offset + 1)], self._engine.session.publishing
+        checked = publish_options(self._driver.engine.clock.now, **options)
+        if self._driver.spool is not None:
+            self._driver.spool.check()
+            with self._driver.spooling:
+                self.send_spooled()
+        writer = self._driver.engine.writer_beside(held, self._operator.topic(topic), checked)
+        acks, publishing = [(held.partition, offset, offset + 1)], self._driver.engine.session.publishing
 
         def send(heir: Writer) -> Flight:
             return publishing.step(heir, checked, raw, held.part.number, acks, then)
 
-        return One(self._in_window(writer, checked.wait_s, send), 0)
+        return One(self._driver.in_window(writer, checked.wait_s, send), 0)
 
     def _targets(self, topic: Topic) -> list[Topic]:
         """Return the real topics of a virtual topic."""
-        return [self._topic(name, create=False) for name in topic.virtual]
-
-    def _topic(self, name: str, create: bool = True) -> Topic:
-        found = self._do(self._engine.find_topic, name, create)
-        if isinstance(found, Topic):
-            return found
-        self._answered(found, self._timeout)
-        return self._do(self._engine.learn_topic, name, found)
+        return [self._operator.topic(name, create=False) for name in topic.virtual]
