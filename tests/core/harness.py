@@ -49,6 +49,8 @@ class FakeWorker:
     they promise is committed.
     """
 
+    contains = False  #: whether faults of a shard are contained, as in a node, or raised
+
     def __init__(self, shards: int = 2) -> None:
         self.now = Now(1_000_000, WALL_MS)
         self.settings = ShardSettings("n1", shards=shards)
@@ -139,6 +141,8 @@ class FakeWorker:
         return self.now.boot_ms
 
     def send(self, shard: Shard, effects: Effects) -> None:
+        if effects.faults and not self.contains:  # a test that does not expect one would not see it
+            raise effects.faults[0].error
         self._sent.append(effects)
         first = self.effects.setdefault(shard.id, effects)
         if first is effects:

@@ -42,6 +42,8 @@ AT = (b"c", ADA.session)
 class Worker(FakeWorker):
     """Notes what was contained, and the shards that stopped."""
 
+    contains = True
+
     def __init__(self) -> None:
         self.faults: list[tuple[str, str]] = []
         self.closed: list[int] = []

@@ -213,6 +213,7 @@ def test_a_request_that_met_a_fault_is_not_taken_for_done(
     worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = CreateTopic("orders", idempotency_key=KEY)
+    worker.contains = True
     with monkeypatch.context() as patch:
         patch.setattr(TopicRegister, "_make", lambda *_: 1 / 0)
         assert code(worker.ask(0, ADA, asked)) == "internal"

@@ -8,7 +8,7 @@ import pytest
 from core.harness import WALL_MS, FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.requests import ticks
-from gossipq.core.requests.schedules import record_id
+from gossipq.core.requests.schedules import ARMED_PER_TURN, record_id
 from gossipq.messages import (
     Done,
     DropSchedule,
@@ -299,5 +299,48 @@ def test_many_schedules_are_listed_in_pages(plan: Plan) -> None:
     second = plan.ask(ListSchedules(plan.partition, first.more))
     assert [row.schedule.name for row in first.rows + second.rows] == names
     assert second.more == ""
+    plan.pass_time(2 * MINUTE_MS, 1_000)
+    assert len(plan.stored()) == 2 * len(names)
+
+
+def test_rare_ticks_make_short_pages(plan: Plan) -> None:
+    """An expression whose ticks are decades apart is slow to look up, and others wait meanwhile."""
+    batch = bytes(batches.seal([b"x"]))
+    names = [f"job-{number}" for number in range(9)]
+    for name in names:
+        plan.ask(SetSchedule(plan.partition, Schedule(name, cron="0 0 29 2 *")), batch)
+    listed, more = list[str](), ""
+    while True:
+        page = plan.ask(ListSchedules(plan.partition, more))
+        assert 1 <= len(page.rows) <= 2
+        listed += [row.schedule.name for row in page.rows]
+        more = page.more
+        if not more:
+            break
+    assert listed == names
+    one = plan.ask(ListSchedules(plan.partition, name="job-4"))
+    assert [row.schedule.name for row in one.rows] == ["job-4"]
+
+
+def test_a_new_leader_looks_at_some_schedules_in_each_turn(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait for the turn: a takeover with 100,000 schedules must not hold them."""
+    batch = bytes(batches.seal([b"x"]))
+    names = [f"job-{number:02d}" for number in range(50)]
+    for name in names:
+        plan.ask(SetSchedule(plan.partition, Schedule(name, cron="* * * * *")), batch)
+    looked: list[int] = []
+    after = CronCalendar.after
+    monkeypatch.setattr(
+        CronCalendar,
+        "after",
+        lambda calendar, *wanted: looked.append(1) or after(calendar, *wanted),
+    )
+    plan.worker.restart()
+    before = len(looked)
+    assert before <= ARMED_PER_TURN * 2
+    plan.worker.tick(0)
+    assert before < len(looked) <= before + ARMED_PER_TURN
     plan.pass_time(2 * MINUTE_MS, 1_000)
     assert len(plan.stored()) == 2 * len(names)

@@ -212,6 +212,7 @@ class Plan:
     drop_ms: int = 0  #: it asked to remove it
     dropped_ms: int = 0  #: the leader confirmed that
     requests: int = 0  #: to set it: one that was repeated may come late, and set it anew
+    with_topic: bool = False  #: its topic was removed: its shard hears of that later
 
 
 class Claim(NamedTuple):

@@ -1,4 +1,4 @@
-"""A client that sets schedules and removes them, and the checks of their ticks (P24)."""
+"""A client that sets schedules and removes them or their topic, and the checks of their ticks (P24)."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from gossipq.messages import (
     CreateTopic,
     Done,
     DropSchedule,
+    DropTopic,
     RefusedMessage,
     SetSchedule,
     Topics,
@@ -26,6 +27,7 @@ TOPIC = "plans"
 PLANS_SHARE = 0.3  #: of the runs
 EVERY_MS = (1_000, 1_500, 4_000)
 LASTS_MS = 2_000, 9_000  #: until a schedule is removed
+WITH_TOPIC = 0.2  #: of the schedules are removed with their topic, which is made anew
 
 
 class Planner(Party):
@@ -35,6 +37,7 @@ class Planner(Party):
         super().__init__(world, "planner")
         self.partition = self.waiting = self.made = 0
         self.home_shard = 0
+        self.topics = 0
         self.message: Message | None = None
         self.batch = b""
         self.next()
@@ -43,10 +46,14 @@ class Planner(Party):
     def plans(self) -> list[Plan]:
         return self.world.history.plans
 
+    @property
+    def topic(self) -> str:
+        return f"{TOPIC}-{self.topics}"
+
     def next(self) -> None:
         """Make the topic, then set a schedule, then remove it, and so on."""
         if not self.partition:
-            self.message = CreateTopic(TOPIC, TopicOptions(partitions=1), if_not_exists=True)
+            self.message = CreateTopic(self.topic, TopicOptions(partitions=1), if_not_exists=True)
         elif self.stopped:  # the last schedule stays: its ticks go on when all is healed
             self.message = None
             return
@@ -54,6 +61,10 @@ class Planner(Party):
             plan = self.plans[-1]
             plan.drop_ms = plan.drop_ms or self.world.now
             self.message, self.batch = DropSchedule(self.partition, plan.name), b""
+            if self.dice.random() < WITH_TOPIC:
+                plan.with_topic = True
+                self.message = DropTopic(self.topic, idempotency_key=self.topic.encode())
+                self.partition = 0
         else:
             self.message = self.plan()
         self.send()
@@ -94,7 +105,10 @@ class Planner(Party):
             return
         self.waiting = 0
         pause_ms = 50
-        if isinstance(answer, Topics):
+        if isinstance(self.message, DropTopic):
+            self.plans[-1].dropped_ms = sent_ms
+            self.topics += 1
+        elif isinstance(answer, Topics):
             found = answer.topics[0]
             self.partition, self.home_shard = partition_key(found.id, 0), found.shards[0]
         elif isinstance(answer, Done) and isinstance(self.message, DropSchedule):
@@ -137,7 +151,7 @@ def ticks_are_in_time(history: History) -> Iterator[str]:
             for tick_ms, stored_ms in ticks_of(copy, plan):
                 if stored_ms < tick_ms - history.wall_ms:
                     yield f"P24 {copy.name} stored tick {tick_ms} of {plan.name} at {stored_ms}"
-                is_removed = plan.dropped_ms and plan.requests == 1
+                is_removed = plan.dropped_ms and plan.requests == 1 and not plan.with_topic
                 if is_removed and stored_ms > plan.dropped_ms + 2 * history.clock_error_ms:
                     yield (
                         f"P24 {copy.name} stored tick {tick_ms} of {plan.name} at {stored_ms}; it was "

@@ -34,7 +34,7 @@ from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.delivery.window import MOVED, Lease, OwnedLeases
 from gossipq.core.desk import Answers, Asker, Desk, Request
 from gossipq.core.leader import SERVES, Leader
-from gossipq.core.ledger import outcomes, records
+from gossipq.core.ledger import ScheduleName, outcomes, records
 from gossipq.core.ledger.cluster_state import ClusterState
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
@@ -837,6 +837,16 @@ def schedules_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScheduleRequests, "lead", lambda requests: None)
 
 
+def schedules_outlive_their_topic(patch: pytest.MonkeyPatch) -> None:
+    """A leader looks for a due schedule that went with its topic."""
+    log_ticks = ScheduleRequests._log_ticks
+
+    def looked_up(requests: ScheduleRequests, name: ScheduleName, ticks_max: int) -> int:
+        return log_ticks(requests, name, ticks_max) if requests._rows[name] else 0
+
+    patch.setattr(ScheduleRequests, "_log_ticks", looked_up)
+
+
 def everybody_has_results(patch: pytest.MonkeyPatch) -> None:
     """In each run, consumers send results with their acks."""
     patch.setattr(world, "RESULTS_SHARE", 1.0)
@@ -1230,6 +1240,7 @@ PLANTED: dict[str, Planted] = {
         Planted(ticks_are_early, "P24", under=everybody_plans),
         Planted(removed_schedules_go_on, "P24", under=everybody_plans),
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),
+        Planted(schedules_outlive_their_topic, "P21", under=everybody_plans),
         Planted(results_without_acks, "P26", under=everybody_has_results),
         Planted(acks_without_results, "P26", under=everybody_has_results),
         Planted(ends_before_they_are_stored, "P26", under=jobs_are_asked_for_as_their_acks_come),

@@ -24,8 +24,11 @@ from gossipq.types import DELAY, Index, Offset, PartitionKey
 from gossipq.values import Message, Ref, Schedule, ScheduleInfo
 
 TICKS_PER_TURN = 64
+ARMED_PER_TURN = 4  #: of a new leader; an expression that has a tick in 28 years costs 10 ms
 AGAIN_MS = 1_000  #: until a tick is tried again that found no space
 PAGE = 100  #: schedules in an answer
+#: an answer that has looked so far ahead ends there, for the same reason
+AHEAD_MS = 20 * 365 * limits.DAY_MS
 MISSED, OVERLAP = ("none", "last", "all"), ("allow", "skip", "replace")
 MISSED_MAX = 1_000
 REPLACED = "replaced by the next tick"
@@ -51,6 +54,7 @@ class ScheduleRequests:
         self._publishing, self._calendar = publishing, calendar
         self._rows = ledger.timetable.rows
         self._due: list[tuple[int, ScheduleName]] = []  # a heap by leader time; rows that changed stay in it
+        self._unarmed: list[ScheduleName] = []  # schedules that a new leader has yet to look at
         #: leader time of the valid row of that heap; empty: no tick is due, ever
         self.armed: dict[ScheduleName, int] = {}
         self._logged: set[ScheduleName] = set()  # ticks whose entries are not applied yet
@@ -62,14 +66,15 @@ class ScheduleRequests:
         }
 
     def lead(self) -> None:
-        """Begin with the schedules of the ledger."""
-        for name in self._rows:
-            self._arm(name)
+        """Begin with the schedules of the ledger, some of them in each turn: others wait meanwhile."""
+        self._unarmed = list(self._rows)
 
     # --- ticks ----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick."""
+        if self._unarmed:
+            return self._desk.boot_ms
         while self._due and self.armed.get(self._due[0][1]) != self._due[0][0]:
             heappop(self._due)
         if not self._due:
@@ -78,6 +83,8 @@ class ScheduleRequests:
 
     def tick(self) -> None:
         """Log the ticks that are due, some of them in each turn."""
+        for _ in range(min(ARMED_PER_TURN, len(self._unarmed))):
+            self._arm(self._unarmed.pop())
         left = TICKS_PER_TURN
         while left > 0 and self._due and self._due[0][0] <= self._desk.leader_ms:
             due_ms, name = heappop(self._due)
@@ -87,7 +94,9 @@ class ScheduleRequests:
 
     def _log_ticks(self, name: ScheduleName, ticks_max: int) -> int:
         """Log the due ticks of a schedule. Returns how many."""
-        row = self._rows[name]
+        row = self._rows.get(name)
+        if row is None:  # it went with its topic
+            return 0
         schedule = row.schedule
         ticks = due_ticks(self._calendar, schedule, row.after_ms, self._desk.leader_ms)
         if schedule.count_max:
@@ -265,12 +274,23 @@ class ScheduleRequests:
 
     def _list(self, request: Request) -> None:
         message: ListSchedules = request.message
-        names = sorted(name.name for name in self._rows if name.partition == message.partition)
-        names = [
-            name for name in names if name > message.after and (not message.name or name == message.name)
-        ]
-        rows = [self._info(ScheduleName(message.partition, name)) for name in names[:PAGE]]
-        more = names[PAGE - 1] if len(names) > PAGE else ""
+        if message.name:
+            wanted = ScheduleName(message.partition, message.name)
+            found = [wanted] if wanted in self._rows and message.name > message.after else []
+        else:
+            found = sorted(
+                name
+                for name in self._rows
+                if name.partition == message.partition and name.name > message.after
+            )
+        rows, ahead_ms = list[ScheduleInfo](), 0
+        for name in found[:PAGE]:
+            info = self._info(name)
+            rows.append(info)
+            ahead_ms += info.next_ms[-1] - self._desk.leader_ms if info.next_ms else 0
+            if ahead_ms > AHEAD_MS:
+                break
+        more = rows[-1].schedule.name if len(found) > len(rows) else ""
         self._desk.reply(request, Schedules(rows, more))
 
     def _info(self, name: ScheduleName) -> ScheduleInfo:
