@@ -176,6 +176,26 @@ def test_an_old_answer_of_a_shard_frees_nobody(monkeypatch: pytest.MonkeyPatch, 
     assert worker.shards[0].ledger.cluster.installing
 
 
+def test_a_change_is_not_confirmed_by_the_one_before_it(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
+) -> None:
+    """Its entry may not be stored yet, and the leader may fall before it is."""
+    info = worker.topic("orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+        assert worker.ask(0, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000))) is None
+        worker.restart()  # the next leader goes on with that change
+        effects = worker.turn(
+            lambda: worker.step(0, (b"c", b"1"), 7, ADA, SetTopic("orders", TopicOptions(ttl_ms=9_000))),
+            lambda: worker.step(0, (), 0, None, TopicInstalled(info.id, 2, 1)),
+        )
+        assert not [answer for each in effects.values() for _, _, answer in each.replies]
+    worker.seen.clear()
+    worker.tick(limits.SECOND_MS)
+    (answer,) = [answer for each in worker.seen for _, number, answer in each.replies if number == 7]
+    assert [(each.version, each.config.ttl_ms) for each in answer.topics] == [(3, 9_000)]
+
+
 @pytest.mark.parametrize("names", [["*"], ["t1*", "t2*", "t3*", "t4*"], [f"t{n}" for n in range(10, 50)]])
 def test_topics_come_in_pages_in_the_order_of_their_names(
     monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, names: list[str]

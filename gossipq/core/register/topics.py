@@ -40,6 +40,7 @@ from gossipq.values import Message, TopicConfig, TopicInfo
 INSTALL_AGAIN_MS = 500
 #: after this time the client hears that a shard does not answer; shorter than clients wait
 PATIENCE_MS = 3_000
+NEVER = 1 << 62  #: a version that no topic reaches
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -67,7 +68,9 @@ class Creation:
 
     __slots__ = ("asker", "found", "made", "missing", "more", "until_ms")
 
-    def __init__(self, asker: Asker, found: list[TopicInfo], missing: set[str], more: str = "") -> None:
+    def __init__(self, asker: Asker, found: list[TopicInfo], missing: dict[str, int], more: str = "") -> None:
+        """`missing`: topics, and the version from which on each answers the request. The shards may answer
+        an earlier one when this request is logged already."""
         self.asker, self.found, self.missing, self.more = asker, found, missing, more
         #: topics created or changed for it: all of their shards must know them
         self.made = set(missing)
@@ -225,7 +228,7 @@ class TopicRegister:
             return
         info = msgspec.structs.replace(known, version=known.version + 1, config=config)
         self._propose(info)
-        self._creations.append(Creation(request, [], {known.name}))
+        self._creations.append(Creation(request, [], {known.name: info.version}))
 
     def _check_targets(self, name: str, targets: list[str]) -> None:
         if not 0 < len(targets) <= limits.VIRTUAL_TARGETS_MAX:
@@ -280,7 +283,7 @@ class TopicRegister:
                 self._proposed[name] = len(shards), account
                 self._propose(TopicInfo(0, name, 1, config, shards), account)
         ready = [info for info in found if info.name not in busy]
-        creation = Creation(request, ready, busy | set(configs), more)
+        creation = Creation(request, ready, dict.fromkeys([*busy, *configs], 0), more)
         creation.made.intersection_update(configs)
         self._creations.append(creation)
 
@@ -462,8 +465,10 @@ class TopicRegister:
 
     def _arrived(self, info: TopicInfo) -> None:
         """Every shard of a topic knows it."""
-        for creation in [each for each in self._creations if info.name in each.missing]:
-            creation.missing.discard(info.name)
+        for creation in list(self._creations):
+            if info.version < creation.missing.get(info.name, NEVER):
+                continue
+            del creation.missing[info.name]
             creation.found.append(info)
             if not creation.missing:
                 self._creations.remove(creation)
