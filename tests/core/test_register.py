@@ -196,6 +196,28 @@ def test_a_change_is_not_confirmed_by_the_one_before_it(
     assert [(each.version, each.config.ttl_ms) for each in answer.topics] == [(3, 9_000)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (CreateTopic("bills"), CreateTopic("bills", if_not_exists=True)),
+        (SetTopic("orders", TopicOptions(ttl_ms=5)), SetTopic("orders", TopicOptions(ttl_ms=5))),
+    ],
+)
+def test_who_asks_for_what_is_there_waits_for_its_shards(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, first: Message, second: Message
+) -> None:
+    worker.topic("orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+        assert worker.ask(0, ADA, first) is None
+        worker.restart()
+        assert worker.ask(0, ADA, second, 5) is None
+    worker.seen.clear()
+    worker.tick(limits.SECOND_MS)
+    (answer,) = [answer for each in worker.seen for _, number, answer in each.replies if number == 5]
+    assert isinstance(answer, Topics)
+
+
 @pytest.mark.parametrize("names", [["*"], ["t1*", "t2*", "t3*", "t4*"], [f"t{n}" for n in range(10, 50)]])
 def test_topics_come_in_pages_in_the_order_of_their_names(
     monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, names: list[str]

@@ -177,7 +177,7 @@ class TopicRegister:
         if known is not None:
             if not message.if_not_exists:
                 raise TopicExists(f"topic {message.name} exists", hint=f"gossipq topic show {message.name}")
-            self._desk.reply(request, Topics([known]))
+            self._make(request, [known], {})  # shards may still have to hear of it
             return
         self._make(request, [], {message.name: config})
 
@@ -224,7 +224,7 @@ class TopicRegister:
         config = message.config.over(known.config)
         check_policy(config)
         if config == known.config:
-            self._desk.reply(request, Topics([known]))
+            self._make(request, [known], {})
             return
         info = msgspec.structs.replace(known, version=known.version + 1, config=config)
         self._propose(info)
