@@ -331,6 +331,20 @@ def test_a_repeated_batch_is_answered_as_the_first_time(room: Room) -> None:
     assert room.ledger.partitions[room.part].next == 3
 
 
+def test_a_repeated_batch_never_names_a_record_that_is_done(room: Room) -> None:
+    """The row of the first record is still there, since rows are deleted a few at a time."""
+    room.publish("a")
+    room.publish("other")
+    room.read()
+    room.ack(0)
+    answer = room.publish("a", "a", "other", sequence=1, delay_ms=MINUTE_MS)
+    assert isinstance(room.worker.ask(1, ADA, Cancel(room.ref(answer[0]))), Done)
+    room.ack(1)
+    again = room.publish("a", "a", "other", sequence=1, delay_ms=MINUTE_MS)
+    assert again[:2] == answer[:2], "the second one was kept out by the first one"
+    assert again[2] == Stored(True, (0, 0)), "nobody has that name now"
+
+
 def test_a_record_that_is_stored_is_no_repeat_of_itself(room: Room) -> None:
     (first,) = room.publish("a", sequence=1)
     assert room.publish("a", sequence=1) == [first]

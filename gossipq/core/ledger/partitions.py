@@ -3,7 +3,6 @@ ledger.
 """
 
 from array import array
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -72,6 +71,7 @@ class PartitionsHost(Protocol):
 
 REPLACED_BY = "a publish of the same unique name"  #: who voids a record whose name another one took
 NAME_OF = HASH.pack
+UNKNOWN: Place = 0, 0
 
 
 def kept_runs(runs: list[Run], kept: dict[int, Place]) -> list[Run]:
@@ -140,7 +140,7 @@ class Partitions:
         else:
             again = self._host.dedup.again(partition, index, hashes, stored)
         if names is not None:
-            again = self._kept_again(partition, index, names, again, stored)
+            again = self._kept_again(entry, partition, index, names, again)
         runs = [at for run in again for at in self._host.located(partition, run)]
         return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
 
@@ -218,24 +218,30 @@ class Partitions:
         return -1 if left is not None else offset
 
     def _kept_again(
-        self,
-        partition: PartitionKey,
-        index: Index,
-        names: "array[int]",
-        again: list[Run],
-        stored: Callable[[int], bool],
+        self, entry: Entry, partition: PartitionKey, index: Index, names: "array[int]", again: list[Run]
     ) -> list[Run]:
-        """Return the answer to a repeat: for records that were kept out, who has their name."""
-        kept = dict[int, Place]()
+        """Return the answer to a repeat: for each record that was kept out, the one of its batch with its
+        name, else the one that has the name now. The one that had it may be done, and not known any more.
+        """
+        stored = dict[int, Place]()  # by name
+        out = dict[int, int]()  # names of records that were kept out
         record = 0
         for run in again:
             for at in range(run.count):
                 # a repeated id has another place
                 own = (run.index, run.record + at) == (index, record) or not run.index
-                if own and names[record] and not stored(record):
-                    kept[record] = self._host.uniques.place(partition, NAME_OF(names[record])) or (0, 0)
+                if own and (name := names[record]):
+                    if self._host.stored(partition, index, record):
+                        stored[name] = index, record
+                    else:
+                        out[record] = name
                 record += 1
-        return kept_runs(again, kept) if kept else again
+        if not out:
+            return again
+        others = {NAME_OF(name) for name in out.values() if name not in stored}
+        now = self._host.uniques.holders(partition, others, entry.time_ms)
+        kept = {at: stored.get(name) or now.get(NAME_OF(name), UNKNOWN) for at, name in out.items()}
+        return kept_runs(again, kept)
 
     def _sorted_out(
         self,

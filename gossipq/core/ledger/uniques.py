@@ -216,14 +216,6 @@ class Uniques:
             found |= {row.names[at]: (index, row.numbers[at]) for at in ats if at in waiting}
         return found
 
-    def place(self, partition: PartitionKey, name: bytes) -> Place | None:
-        """Return the place of the last record with a name, whether it holds it or not."""
-        index = self._index.newest(partition, name)
-        if index is None:
-            return None
-        row = self._row(partition, index)
-        return (index, row.numbers[row.names.index(name)]) if name in row.names else None
-
     def holds(self, partition: PartitionKey, name: bytes, place: Place, time_ms: int) -> bool:
         """True if the record at `place` holds this name."""
         return self.holders(partition, {name}, time_ms).get(name) == place
