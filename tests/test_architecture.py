@@ -258,7 +258,6 @@ PURE_EXCEPTIONS = {
     ): "knows what a task is cancelled with, and waits for a Future",
     ("gossipq_client.handlers.calls", "concurrent.futures"): "knows the Future of a pool",
     ("gossipq_client.handlers.registry", "inspect"): "looks at what a handler takes",
-    ("gossipq_client.handlers.keywords", "inspect"): "makes signatures",
     ("gossipq_client.session.session", "difflib"): "names the nearest topic",
 }
 #: imports that run up all the same, and why

@@ -128,7 +128,11 @@ class NotingClient:
         real = inspect.signature(getattr(self.kind, name), eval_str=True)
 
         def call(*args: Any, **options: Any) -> Any:
-            real.bind(self, *args, **options)
+            bound = real.bind(self, *args, **options)
+            for each in real.parameters.values():
+                if each.kind is each.VAR_KEYWORD:
+                    (kind,) = get_args(each.annotation)
+                    assert bound.arguments.get(each.name, {}).keys() <= kind.__annotations__.keys()
             if name in HANDLES and name not in self.answers:
                 handle = NotingClient(HANDLES[name])
                 handle.named, handle.args, handle.options = f"{name}.", args, options

@@ -6,13 +6,16 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import gossipq_client
 from gossipq import errors
 from gossipq_client import aio, embedded, lake, testing
+from gossipq_client.api.sync import GroupHandle
+from gossipq_client.io import ConnectOptions, connecting
+from gossipq_client.operations import ScheduleOptions, schedule_of
 from gossipq_client.session import ConsumeOptions, FetchOptions, ReadOptions, joining, reading
 from gossipq_client.values import (
     GroupPolicy,
@@ -24,6 +27,7 @@ from gossipq_client.values import (
     publish_options,
     topic_options,
 )
+from gossipq_client.values.terms import WHILE_CONFIRMED
 
 DOORS = (gossipq_client, aio, embedded, lake, testing)
 UNITS = re.compile(r"\bseconds\b|\bms\b|milliseconds|\"\d+\w\"|-10m|\b\d+ h\b")
@@ -120,13 +124,36 @@ def _owner_text(name: str) -> str:
     return inspect.getdoc(owner) or "" if owner is not None else ""
 
 
+def options_of(function: Callable[..., Any]) -> type | None:
+    """The TypedDict that a function unpacks."""
+    for each in inspect.signature(function).parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            kind: type = get_args(each.annotation)[0]
+            return kind
+    return None
+
+
+def told_by(function: Callable[..., Any]) -> str:
+    """A docstring, and those of the verbs that it names."""
+    found, ahead = dict[Callable[..., Any], str](), [function]
+    while ahead:
+        each = ahead.pop()
+        found[each] = text = inspect.getdoc(each) or ""
+        for name in re.findall(r"`(?:mq\.)?(\w+)`", text):
+            verb = getattr(gossipq_client.Client, name, getattr(gossipq_client, name, None))
+            ahead += [verb] if inspect.isfunction(verb) and verb not in found else []
+    return "\n".join(found.values())
+
+
 def test_no_option_hides() -> None:
-    """`help()` shows each."""
+    """`help()` shows each, or names the verb that has the same."""
+    unpacking = {name: (each, kind) for name, each in CALLS.items() if (kind := options_of(each)) is not None}
+    assert len(unpacking) > 20
     hidden = [
-        name
-        for name, function in CALLS.items()
-        for each in inspect.signature(function).parameters.values()
-        if each.kind is each.VAR_KEYWORD
+        f"{name}({option}=)"
+        for name, (each, kind) in unpacking.items()
+        for option in kind.__annotations__
+        if not re.search(rf"\b{option}[=,:]", told_by(each))
     ]
     assert hidden == []
 
@@ -153,12 +180,30 @@ def test_what_is_described_is_what_is_checked(
     assert {name: kind for name, kind in found.items() if name not in beside} == options.__annotations__
 
 
-@pytest.mark.parametrize("client", [gossipq_client.Client, aio.Client])
-def test_help_shows_each_option_and_what_it_means(client: type) -> None:
-    publish = client.post  # type: ignore[attr-defined]
-    assert "ttl: " in str(inspect.signature(publish))
-    for name in PublishOptions.__annotations__:
-        assert f"{name}: " in (inspect.getdoc(publish) or "")
+@pytest.mark.parametrize(
+    ("verb", "options", "checker"),
+    [
+        (aio.Client.publish, PublishOptions, publish_options),
+        (gossipq_client.Client.publish, PublishOptions, publish_options),
+        (gossipq_client.Client.post, PublishOptions, publish_options),
+        (gossipq_client.Client.publish_many, ListOptions, list_options),
+        (gossipq_client.Client.consume, ConsumeOptions, joining),
+        (gossipq_client.Client.read, ReadOptions, reading),
+        (gossipq_client.Client.create_topic, TopicPolicy, topic_options),
+        (GroupHandle.configure, GroupPolicy, group_options),
+        (gossipq_client.Client.schedule, ScheduleOptions, schedule_of),
+        (gossipq_client.connect, ConnectOptions, connecting),
+        (aio.connect, ConnectOptions, connecting),
+    ],
+)
+def test_help_shows_each_option_with_its_default(
+    verb: Callable[..., Any], options: type, checker: Callable[..., Any]
+) -> None:
+    told = told_by(verb)
+    for name, each in inspect.signature(checker).parameters.items():
+        if name in options.__annotations__ and each.kind is each.KEYWORD_ONLY:
+            default = "..." if each.default is WHILE_CONFIRMED else repr(each.default).replace("'", '"')
+            assert f"{name}={default}" in told, name
 
 
 def public_errors() -> list[type[errors.GossipqError]]:

@@ -5,7 +5,6 @@ replies, and how a run ends.
 from gossipq_client.handlers.calls import CANCELLED, awaited, called, goes_on, whole
 from gossipq_client.handlers.crew import STUCK_END_S, Crew
 from gossipq_client.handlers.departure import Outgoing, lists_of, one_of, outgoing, sendable
-from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.limits import LOOK_MS, Limits, RunEnd
 from gossipq_client.handlers.middleware import Around, CallNext, Layers, Middleware, makers
@@ -48,7 +47,6 @@ __all__ = [
     "overdue",
     "returned",
     "sendable",
-    "shows",
     "stack_of",
     "tell",
     "tell_cancelled",

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeVar, Unpack, get_args, get_origin
 
 from gossipq import limits
 from gossipq.errors import BadRequest
-from gossipq_client.handlers.keywords import shows
-from gossipq_client.session import ConsumeOptions, FetchOptions, Joining, Record, joining
+from gossipq_client.session import ConsumeOptions, Joining, Record, joining
 from gossipq_client.values import CheckedCodec, Codec, inputs, payloads
 
 WORKERS_MAX = 1_000
@@ -321,7 +320,6 @@ class Handlers:
                 waiting += part._included
         return found
 
-    @shows(joining, FetchOptions, ConsumeOptions)
     def consumer(
         self,
         topics: str | Iterable[str],
@@ -337,8 +335,8 @@ class Handlers:
         value: Any = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
-        """Register a function as the handler of records, as `Client.consumer`. Durations are in seconds.
-        Raises BadRequest."""
+        """Register a function as the handler of records, as `Client.consumer` does, with the options of
+        `consume`. Durations are in seconds. Raises BadRequest."""
         ticks = {key: each for key, each in (("cron", cron), ("tz", tz), ("every", every)) if each}
         if not group:
             raise BadRequest(

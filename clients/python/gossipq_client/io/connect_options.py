@@ -15,24 +15,7 @@ SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX = 2**16, 2**46  #: size of a file that is 
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Durations are seconds, a timedelta, or text such as "5s".
-
-    name: the client's name in `gossipq status`; "" = python-PID
-    timeout: how long requests wait for an answer; then they raise Unreachable
-    wait: how long connecting waits (None = as long as requests); the sync client with `wait` connects at once
-    spool: a directory. Records are on this machine's disk from before they are sent until they are
-    confirmed. The next client with the same spool sends the records that are left, in order. By their ids
-    the cluster recognizes records that it has (within the topic's `dedup`).
-    Needs lmdb (pip install "gossipq[spool]").
-    spool_bytes_max: largest size of the spool; then publish raises Backpressure
-    credentials: a file with the token for a closed cluster, and the key for encrypted connections to it.
-    Bytes are the token itself (b"" for none). None = the file of $GOSSIPQ_CREDENTIALS, else of the context,
-    else, for nodes of this machine, that of this user.
-    insecure: send the token over the network without encryption, where others may read it
-    act_for: the user for whom this client acts, as gateways do. The client then has the rights of that user
-    only. It needs the permission act_for on `*`.
-    codec: encodes and decodes values that are neither bytes nor text (None = JSON): see `Codec`
-    """
+    """Options of `connect`, whose docstring explains them."""
 
     name: str
     timeout: inputs.Duration

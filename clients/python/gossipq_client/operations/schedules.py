@@ -50,21 +50,7 @@ class ScheduleState:
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """Options of a schedule; durations are seconds, a timedelta, or text as "5m":
-
-    cron: five fields, as Debian's cron reads them, in the time zone `tz`
-    tz: IANA name, as "Europe/Berlin"; absent: UTC
-    every: time between two ticks, at least "1s", in place of `cron`
-    start, end: no tick before, or at and after this: an aware datetime, or seconds since 1970
-    count: ticks in all; 0 = any number
-    jitter: each record comes up to this long after its tick
-    missed: ticks of a time without a leader: "none", "last" or "all" (the newest `missed_max`) get a record
-    overlap: while a group has not finished the last record: "allow" the next one, "skip" the tick, or
-    "replace" the record if no consumer has it
-    paused: no ticks until `schedules.resume`; those of that time are not missed
-    key, headers, route, partition, ttl, lease, attempts_max, backoff, flow, priority: of each record, as in
-    `publish`
-    """
+    """Options of `schedule`, whose docstring explains them."""
 
     cron: str
     tz: str

@@ -16,33 +16,7 @@ LATE_AFTER_MS = 1_000  #: default time that a record waits for other partitions
 
 
 class FetchOptions(TypedDict, total=False):
-    """Durations are seconds, a timedelta, or text such as "30s". The policies (lease, attempts_max,
-    backoff, and those of flows) belong to the group: they apply to all its consumers, until a consumer
-    names another value.
-
-    start: where a new group begins: "first" (by default), "new", an offset, an aware datetime, "-10m"
-    mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order). The first
-        consumer of a group chooses the mode. A later one with another mode is refused; see
-        `mq.group(topic, group).configure`.
-    route: take only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
-    create: make missing topics, as publishing does (True). With False a missing topic raises NotFound.
-    ack: False = at most once: a record counts as done before it leaves the node
-    ahead: False = records come only when a fetch asks for them, and none wait here for the next fetch. So
-        every record in flight is with a caller.
-    lease: how long the node waits for a consumer that has gone silent
-    attempts_max: failures after which a record is a dead letter
-    backoff: pause after the first, second ... failure; the last one repeats
-    order: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of each flow in
-        turn, the higher priority first)
-    weights: records that a flow gets in its turn, by the name of the flow; others get 1
-    concurrency: records of the group that may be in flight, over all partitions; 0 = no limit
-    flow_concurrency: records of each flow that may be in flight; 0 = no limit
-    rate: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no limit
-    flow_rate: the same for each flow
-    flow_backlog: records of each flow that may wait in a partition; a publish beyond raises Refused;
-        0 = no bound
-    age_after: records that wait longer get one of ten deliveries, whatever their priority; 0 = they do not
-    """
+    """Options of `fetch`; the docstring of `Facade.consume` explains them."""
 
     start: inputs.Start | inputs.Starts | None
     mode: Mode | None
@@ -64,22 +38,14 @@ class FetchOptions(TypedDict, total=False):
 
 
 class ConsumeOptions(FetchOptions, total=False):
-    """credit: the most records that wait here. Default: about a second of work.
-    wait: how long to wait for topics that do not exist yet
-    """
+    """Options of `consume`."""
 
     credit: int | None
     wait: inputs.Duration | None
 
 
 class ReadOptions(TypedDict, total=False):
-    """route: read only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
-    order: "time" = all partitions as one stream, by publish time; default: each partition has its own order
-    late_after: with order="time", how long a record waits for partitions without news (1 s). A record that
-    comes later than that has `late` set.
-    credit: the most records that wait here. Default: 1,000.
-    create: make missing topics; by default a missing topic raises NotFound
-    """
+    """Options of `read`, whose docstring explains them."""
 
     route: Routes | None
     order: Literal["time"] | None

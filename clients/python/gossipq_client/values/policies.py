@@ -24,26 +24,7 @@ Backoff = inputs.Duration | Iterable[inputs.Duration]
 
 
 class TopicPolicy(TypedDict, total=False):
-    """Policy of a topic. Durations are seconds, a timedelta, or text such as "7d". For an option
-    that is not given, the cluster's value applies.
-
-    retention: the age at which records are removed, if every group has acked them
-    retain: "acked": records that every group has acked are removed by age; "forever": never
-    bytes_max: stored bytes per partition, 0 = no bound
-    overflow: "refuse" or "drop_oldest" when bytes_max is reached
-    level: "stored" or "none"
-    beside: topic whose shards this one shares, for atomic steps and exclusive groups
-    ttl: time to live of records without their own; 0 = they do not expire
-    expire: what happens to a record that expires untried: "dead" letter, "drop" (counted), "try_once"
-    dedup: how long an id is remembered; for a delayed record, from when it is due
-    dedup_count: for how many later ids of its partition an id is remembered
-    trace: which steps of records are kept: "failures", "all" or "off"
-    lease: how long a consumer may hold a record without a sign of life
-    attempts_max: failures after which a record is a dead letter
-    backoff: pause after the first, second ... failure; the last one repeats
-    alarm_lag: records of a partition that a group may be behind without an alarm; 0 = any number
-    group_idle: remove a group after this time without consumers and progress; 0 = never
-    """
+    """Policy of a topic; the docstring of `Facade.create_topic` explains it."""
 
     retention: inputs.Duration | None
     retain: Retain | None
@@ -64,29 +45,7 @@ class TopicPolicy(TypedDict, total=False):
 
 
 class GroupPolicy(TypedDict, total=False):
-    """Policy of a group. Durations are seconds, a timedelta, or text such as "30s". An option that
-    is not given stays unchanged.
-
-    mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order); it can be
-        changed while the group has no consumer
-    lease: how long a consumer may hold a record without a sign of life
-    in_flight_max: records per partition that may be in flight at a time
-    attempts_max: failures after which a record is a dead letter
-    backoff: pause after the first, second ... failure; the last one repeats
-    parked_max: records per partition that can wait for an earlier record of their key
-    paused: True stops all deliveries of the group
-    alarm_lag: records of a partition that it may be behind without an alarm; 0 = any number
-    order: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of each flow in
-        turn, the higher priority first)
-    weights: records that a flow gets in its turn, by the name of the flow; others get 1
-    concurrency: records of the group that may be in flight, over all partitions; 0 = no limit
-    flow_concurrency: records of each flow that may be in flight; 0 = no limit
-    rate: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no limit
-    flow_rate: the same for each flow
-    flow_backlog: records of each flow that may wait in a partition; a publish beyond raises Refused;
-        0 = no bound
-    age_after: records that wait longer get one of ten deliveries, whatever their priority; 0 = they do not
-    """
+    """Policy of a group; the docstring of `GroupHandle.configure` explains it."""
 
     mode: Mode | None
     lease: inputs.Duration | None

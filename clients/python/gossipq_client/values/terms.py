@@ -38,30 +38,7 @@ WHILE_CONFIRMED = (
 
 
 class Common(TypedDict, total=False):
-    """Options of one record, or of each of a list; durations are seconds, a timedelta, or text as "5m":
-
-    key: chooses the partition, so that records of one key stay in order
-    headers: text to text or bytes; or the header_bytes of another record, which are sent unchanged
-    route: matched by consumers, as in "eu.fr"
-    level: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
-    partition: its number, in place of the choice by key or id
-    wait: time to wait for room in the window, then Backpressure is raised; 0 = do not wait, None = no limit.
-    Default: wait while confirms arrive, at most the client's timeout without one
-    delay: delay from now on until it is due; until then it is scheduled and has no offset
-    at: due then: an aware datetime, or seconds since 1970
-    ttl: time to live, counted from when it is due
-    lease: how long a consumer may be silent with it
-    attempts_max: failures after which it is a dead letter
-    backoff: pause after each failure
-    flow: whose record it is, such as a customer: up to 64 bytes of text. A group of order "fair" serves flows
-    in turn. Without a key it chooses the partition
-    priority: 0 to 9, default 5. A group of order "priority" or "fair" delivers the higher one first
-    keep_result: how long the broker keeps what the handler returns, for `result`
-    until: how long a unique name is taken: "acked" (default), until the record is done in every group; or a
-    duration from its publish on
-    conflict: if another record has the unique name: "keep" that one (default), and the receipt is its; or
-    "replace" it by this one, with its value and due time; or "error": Refused with the code "not_unique"
-    """
+    """Options of one record, or of each of a list; the docstring of `Facade.publish` explains them."""
 
     key: inputs.Value | None
     headers: inputs.Headers | bytes | None
@@ -83,24 +60,14 @@ class Common(TypedDict, total=False):
 
 
 class PublishOptions(Common, total=False):
-    """id: published twice within the topic's window it is stored once; without a key it chooses the
-    partition
-    unique: a name that one record has at a time; without a key it chooses the partition"""
+    """Options of `publish`."""
 
     id: inputs.Value | None
     unique: inputs.Value | None
 
 
 class ListOptions(Common, total=False):
-    """One entry for each value; None = not set for this record:
-
-    keys: in place of key
-    ids: each as `id` of a single record
-    uniques: each as `unique` of a single record
-    delays: in place of delay
-    flows: in place of flow
-    priorities: in place of priority
-    """
+    """Options of `publish_many`, whose docstring explains them."""
 
     keys: Sequence[inputs.Value | None] | None
     ids: Sequence[inputs.Value | None] | None

@@ -4,7 +4,6 @@ from collections.abc import Generator, Iterable
 from typing import Any, Self, Unpack
 
 from gossipq_client.api.aio.facade import Facade
-from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, connecting
 
 
@@ -17,8 +16,7 @@ class Client(Facade):
         return self._connected().__await__()
 
 
-@shows(connecting, ConnectOptions)
 def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) -> Client:
-    """As the sync `connect`: it connects when it is used first, in `async with`, or when it is awaited. A
-    spool is written to while it publishes."""
+    """As the sync `connect`, with its options. The client connects when it is used first, in `async with`, or
+    when it is awaited. A spool is written to while it publishes."""
     return Client(connecting(addresses, **options))

@@ -2,12 +2,10 @@
 pauses."""
 
 from collections.abc import Iterable
-from inspect import signature
 from typing import Any, Unpack
 
 from gossipq.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from gossipq_client.api.sync.facade import Facade
-from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, connecting
 from gossipq_client.session import PendingReceipt, PendingRecord
 from gossipq_client.values import PublishOptions
@@ -34,7 +32,6 @@ class Client(Facade):
         return self._publisher.post(topic, value, options)
 
     post.__doc__ = Facade.post.__doc__
-    post.__signature__ = signature(Facade.post)  # type: ignore[attr-defined]
 
 
 def _asks_nothing(options: PublishOptions) -> bool:
@@ -44,7 +41,6 @@ def _asks_nothing(options: PublishOptions) -> bool:
     return list(options.values()).count(None) + patient == len(options)
 
 
-@shows(connecting, ConnectOptions)
 def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) -> Client:
     """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context
     (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
@@ -55,6 +51,25 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
     that is no context, and for a spool that another client has.
 
     A closed cluster asks who this is: see `credentials` and `insecure`.
+
+    Durations are seconds, a timedelta, or text such as "5s". Options and their defaults:
+
+    name="": the client's name in `gossipq status`; "" = python-PID
+    timeout=10.0: how long requests wait for an answer; then they raise Unreachable
+    wait=None: how long connecting waits (None = as long as requests); the sync client with `wait` connects
+        at once
+    spool=None: a directory. Records are on this machine's disk from before they are sent until they are
+        confirmed. The next client with the same spool sends the records that are left, in order. By their
+        ids the cluster recognizes records that it has (within the topic's `dedup`). Needs lmdb (pip install
+        "gossipq[spool]").
+    spool_bytes_max=1073741824: largest size of the spool; then publish raises Backpressure
+    credentials=None: a file with the token for a closed cluster, and the key for encrypted connections to
+        it. Bytes are the token itself (b"" for none). None = the file of $GOSSIPQ_CREDENTIALS, else of the
+        context, else, for nodes of this machine, that of this user.
+    insecure=False: send the token over the network without encryption, where others may read it
+    act_for="": the user for whom this client acts, as gateways do. The client then has the rights of that
+        user only. It needs the permission act_for on `*`.
+    codec=None: encodes and decodes values that are neither bytes nor text (None = JSON): see `Codec`
     """
     asked = connecting(addresses, **options)
     client = Client(asked)

@@ -15,7 +15,6 @@ from gossipq.values import Message as Request
 from gossipq_client.api.sync.driver import Driver, PendingReceipt, started
 from gossipq_client.api.sync.operator import Operator
 from gossipq_client.api.sync.publisher import Publisher
-from gossipq_client.handlers import shows
 from gossipq_client.io import log
 from gossipq_client.session import (
     Awaited,
@@ -37,14 +36,12 @@ from gossipq_client.session import (
 )
 from gossipq_client.values import (
     UNSET,
-    Common,
     Outcome,
     PublishOptions,
     Reject,
     Retry,
     inputs,
     outcomes,
-    publish_options,
     results,
 )
 
@@ -145,7 +142,6 @@ class Message(Record[Data], Generic[Data], eq=False):
             self._consumer.nack(self._held, self.offset, self.offset + 1, outcome)
             self._consumer.driver.step(self._held.lose, [(self.offset, self.offset + 1)])
 
-    @shows(publish_options, Common, PublishOptions)
     def ack_with(
         self,
         topic: str,
@@ -157,17 +153,17 @@ class Message(Record[Data], Generic[Data], eq=False):
         """Ack the message and publish a record that results from it, as one atomic step, and wait until both
         are stored. If that fails, the message has failed.
 
-        `timeout` and options are those of `publish`. Raises what `publish` raises, LeaseLost if another
-        consumer had the record, and BadRequest unless both lie in one shard, as with
+        `timeout` (seconds, or "5s") and options are those of `publish`. Raises what `publish` raises,
+        LeaseLost if another consumer had the record, and BadRequest unless both lie in one shard, as with
         `create_topic(topic, beside=...)`.
         """
         seconds = self._consumer.driver.seconds(timeout)
         self._begin_step()
         return self._consumer.publisher.receipt(self._step(topic, value, options), seconds)
 
-    @shows(publish_options, Common, PublishOptions)
     def post_with(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """Do what `ack_with` does, and return at once: the receipt says when both are stored."""
+        """Do what `ack_with` does, and return at once: the receipt says when both are stored. Options are
+        those of `publish`."""
         self._begin_step()
         return self._consumer.driver.posted(topic, 0, self._step(topic, value, options))
 

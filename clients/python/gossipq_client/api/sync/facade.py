@@ -26,9 +26,9 @@ from gossipq_client.api.sync.requester import Requester
 from gossipq_client.api.sync.runner import Runner
 from gossipq_client.api.sync.schedules import Schedules
 from gossipq_client.api.sync.schemas import Schemas
-from gossipq_client.handlers import Function, Handlers, Limits, Middleware, RunEnd, shows, until_signal
+from gossipq_client.handlers import Function, Handlers, Limits, Middleware, RunEnd, until_signal
 from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, Connecting, log
-from gossipq_client.operations import Job, ScheduleOptions, schedule_of
+from gossipq_client.operations import Job, ScheduleOptions
 from gossipq_client.session import (
     ConsumeOptions,
     Data,
@@ -42,15 +42,12 @@ from gossipq_client.session import (
 )
 from gossipq_client.values import (
     UNSET,
-    Common,
     ListOptions,
     PublishOptions,
     TopicPolicy,
     address,
     as_asked,
     inputs,
-    list_options,
-    publish_options,
     topic_options,
 )
 
@@ -145,7 +142,6 @@ class Facade:
 
     # --- publishing
 
-    @shows(publish_options, Common, PublishOptions)
     def publish(
         self,
         topic: str,
@@ -166,10 +162,38 @@ class Facade:
         Raises BadRequest before anything is sent, as for NaN in a value, for a type that JSON cannot express,
         or for a value that is too large or does not fit the schema. Raises NotFound, and Backpressure if the
         window stays full.
+
+        Durations are seconds, a timedelta, or text such as "5m". Options and their defaults:
+
+        key=None: chooses the partition, so that records of one key stay in order
+        headers=None: text to text or bytes; or the header_bytes of another record, which are sent unchanged
+        route="": matched by consumers, as in "eu.fr"
+        level=None: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
+        partition=None: its number, in place of the choice by key or id
+        wait=...: time to wait for room in the window, then Backpressure is raised; 0 = do not wait, None =
+            no limit. Default: wait while confirms arrive, at most the client's timeout without one
+        delay=None: delay from now on until it is due; until then it is scheduled and has no offset
+        at=None: due then: an aware datetime, or seconds since 1970
+        ttl=None: time to live, counted from when it is due
+        lease=None: how long a consumer may be silent with it
+        attempts_max=None: failures after which it is a dead letter
+        backoff=None: pause after each failure
+        flow=None: whose record it is, such as a customer: up to 64 bytes of text. A group of order "fair"
+            serves flows in turn. Without a key it chooses the partition
+        priority=None: 0 to 9, default 5. A group of order "priority" or "fair" delivers the higher one
+            first
+        keep_result=None: how long the broker keeps what the handler returns, for `result`
+        until=None: how long a unique name is taken: "acked" (default), until the record is done in every
+            group; or a duration from its publish on
+        conflict=None: if another record has the unique name: "keep" that one (default), and the receipt is
+            its; or "replace" it by this one, with its value and due time; or "error": Refused with the code
+            "not_unique"
+        id=None: published twice within the topic's window it is stored once; without a key it chooses the
+            partition
+        unique=None: a name that one record has at a time; without a key it chooses the partition
         """
         return self._publisher.publish(topic, value, options, timeout)
 
-    @shows(publish_options, Common, PublishOptions)
     def post(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
         """Publish one record and return at once: its receipt says when it is stored.
 
@@ -181,7 +205,6 @@ class Facade:
         """
         return self._publisher.post(topic, value, options)
 
-    @shows(list_options, Common, ListOptions)
     def publish_many(
         self,
         topic: str,
@@ -192,16 +215,25 @@ class Facade:
     ) -> Receipt:
         """Publish a list in order, packed, and wait until all of it is stored.
 
-        Options are those of `publish`, and for each value one of `keys`, `ids`, `delays`. Records that are
-        due later go in the order of their due times. A spool takes all of them by one sync, or none. A short
-        list of plain values shares a batch with its neighbours while earlier batches wait for their confirm.
+        `timeout` (seconds, or "5s") and options are those of `publish`, for each value one of those below.
+        Records that are due later go in the order of their due times. A spool takes all of them by one sync,
+        or none. A short list of plain values shares a batch with its neighbours while earlier batches wait
+        for their confirm.
 
         Returns one receipt for the list. Raises what `publish` raises: the first error of a record, and then
         records of other batches may be stored.
+
+        For each value, None = not set for this record:
+
+        keys=None: in place of key
+        ids=None: each as `id` of a single record
+        uniques=None: each as `unique` of a single record
+        delays=None: in place of delay
+        flows=None: in place of flow
+        priorities=None: in place of priority
         """
         return self._publisher.publish_many(topic, values, options, timeout)
 
-    @shows(list_options, Common, ListOptions)
     def post_many(self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]) -> PendingReceipt:
         """Publish a list as `publish_many` does, and return at once: its receipt says when all is stored.
 
@@ -241,8 +273,7 @@ class Facade:
         **options: Unpack[ConsumeOptions],
     ) -> Subscription[Any]: ...
     # in the first form the group stands in the place of the type
-    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
-    def subscribe(
+    def subscribe(  # type: ignore[misc]
         self,
         topics: str | Iterable[str],
         as_type: Any = None,
@@ -257,8 +288,8 @@ class Facade:
         A new group begins at the first record, or at `start`. With stop_at_end the loop ends when all records
         that can be delivered now were delivered. It does not wait for records that are delayed or wait for
         another attempt. A missing topic is made, unless create=False. With a type, `msg.data` is the value as
-        that type: `subscribe("orders", Order, group="billing")`. Raises BadRequest, also for a type that
-        values cannot be decoded to.
+        that type: `subscribe("orders", Order, group="billing")`. Options as in `consume`. Raises BadRequest,
+        also for a type that values cannot be decoded to.
         """
         return self._consumer.subscribed(
             self._consumer.in_group(topics, as_type, group, options), stop_at_end
@@ -294,8 +325,7 @@ class Facade:
         **options: Unpack[ConsumeOptions],
     ) -> Subscription[Any]: ...
     # in the first form the group stands in the place of the type
-    @shows(joining, FetchOptions, ConsumeOptions)  # type: ignore[misc]
-    def consume(
+    def consume(  # type: ignore[misc]
         self,
         topics: str | Iterable[str],
         as_type: Any = None,
@@ -306,6 +336,40 @@ class Facade:
     ) -> Subscription[Any]:
         """The messages of `subscribe`, with the same options, for a loop that never has to be
         stopped from outside. Leaving the loop ends the subscription.
+
+        Durations are seconds, a timedelta, or text such as "30s". The policies (lease, attempts_max, backoff,
+        and those of flows) belong to the group: they apply to all its consumers, until a consumer names
+        another value. Options and their defaults:
+
+        start=None: where a new group begins: "first" (by default), "new", an offset, an aware datetime,
+            "-10m"
+        mode=None: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order). The
+            first consumer of a group chooses the mode. A later one with another mode is refused; see
+            `mq.group(topic, group).configure`.
+        route=None: take only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#",
+            "us"]
+        create=None: make missing topics, as publishing does (True). With False a missing topic raises
+            NotFound.
+        ack=True: False = at most once: a record counts as done before it leaves the node
+        ahead=True: False = records come only when a fetch asks for them, and none wait here for the next
+            fetch. So every record in flight is with a caller.
+        lease=None: how long the node waits for a consumer that has gone silent
+        attempts_max=None: failures after which a record is a dead letter
+        backoff=None: pause after the first, second ... failure; the last one repeats
+        order=None: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of
+            each flow in turn, the higher priority first)
+        weights=None: records that a flow gets in its turn, by the name of the flow; others get 1
+        concurrency=None: records of the group that may be in flight, over all partitions; 0 = no limit
+        flow_concurrency=None: records of each flow that may be in flight; 0 = no limit
+        rate=None: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no
+            limit
+        flow_rate=None: the same for each flow
+        flow_backlog=None: records of each flow that may wait in a partition; a publish beyond raises
+            Refused; 0 = no bound
+        age_after=None: records that wait longer get one of ten deliveries, whatever their priority; 0 =
+            they do not
+        credit=None: the most records that wait here. Default: about a second of work.
+        wait=None: how long to wait for topics that do not exist yet
         """
         asked = self._consumer.in_group(topics, as_type, group, options)
         return self._consumer.subscribed(asked._replace(key_runs=True), stop_at_end)
@@ -359,8 +423,7 @@ class Facade:
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Record[Data]]: ...
     # in the first form the group stands in the place of the type
-    @shows(joining, FetchOptions)  # type: ignore[misc]
-    def fetch(
+    def fetch(  # type: ignore[misc]
         self,
         topics: str | Iterable[str],
         as_type: Any = None,
@@ -372,8 +435,8 @@ class Facade:
         linger: inputs.Duration | None = None,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Any]:
-        """At most `n` messages. Returns as soon as there is one, or empty after `wait`; with wait=0
-        nodes get half a second to answer. Ack with `ack(batch)`.
+        """At most `n` messages. Returns as soon as there is one, or empty after `wait` (seconds, or "5s");
+        with wait=0 nodes get half a second to answer. Ack with `ack(batch)`.
 
         With `min` or `linger` it waits for more messages after the first one. It returns
         when it has `min` messages (default with `linger`: n), or when `linger` is over
@@ -381,7 +444,8 @@ class Facade:
 
         Fetches with the same options share one subscription, which takes records ahead for the next fetch. A
         fetch with other options, or another type, ends it, gives back what it took ahead, and subscribes with
-        these. With a type, `msg.data` is the value as that type.
+        these. With a type, `msg.data` is the value as that type. Options as in `consume`, but without credit
+        and wait.
 
         Without a group it reads: from the next record that is published, or from `start`. Each fetch goes on
         behind the one before. It returns records, which cannot be acked or given back; a missing topic raises
@@ -392,11 +456,11 @@ class Facade:
             topics, as_type, group, n=n, wait=wait, min=min, linger=linger, options=options
         )
 
-    @shows(joining, FetchOptions)
     def fetcher(
         self, topics: str | Iterable[str], group: str | None = None, **options: Unpack[FetchOptions]
     ) -> Fetcher:
-        """A fetcher with its own options, which can be ended; see `Fetcher`. Raises BadRequest."""
+        """A fetcher with its own options, which can be ended; see `Fetcher`. Options as in `consume`, but
+        without credit and wait. Raises BadRequest."""
         asked = joining(topics, group, **options)._replace(by_fetches=True)
         return Fetcher(self._consumer, self._driver.engine.made_subscription(asked, False))
 
@@ -425,7 +489,6 @@ class Facade:
 
     # --- handlers
 
-    @shows(joining, FetchOptions, ConsumeOptions)
     def consumer(
         self,
         topics: str | Iterable[str],
@@ -465,6 +528,8 @@ class Facade:
         each tick stores a record with `value`, which is empty by itself. The schedule has the name of the
         function, so to start again changes nothing, and another `cron` changes it. One that was paused stays
         paused. It stays when the function goes; `schedules.remove` removes it.
+
+        Other options are those of `consume`.
         """
         return self.handlers.consumer(
             topics,
@@ -537,7 +602,6 @@ class Facade:
         if runner is not None:
             runner.stop()
 
-    @shows(publish_options, Common, PublishOptions)
     def request(
         self,
         topic: str,
@@ -557,7 +621,6 @@ class Facade:
 
     # --- topics
 
-    @shows(topic_options, TopicPolicy)
     def create_topic(
         self,
         name: str,
@@ -569,6 +632,27 @@ class Facade:
         """Create a topic with this number of partitions, which cannot be changed later (None: the cluster's
         default). With `if_not_exists` an existing topic stays as it is. Raises Refused, also for a topic
         with another number of partitions; BadRequest.
+
+        Durations are seconds, a timedelta, or text such as "7d". For an option that is not given, the
+        cluster's value applies. Options and their defaults:
+
+        retention=None: the age at which records are removed, if every group has acked them
+        retain=None: "acked": records that every group has acked are removed by age; "forever": never
+        bytes_max=None: stored bytes per partition, 0 = no bound
+        overflow=None: "refuse" or "drop_oldest" when bytes_max is reached
+        level=None: "stored" or "none"
+        beside=None: topic whose shards this one shares, for atomic steps and exclusive groups
+        ttl=None: time to live of records without their own; 0 = they do not expire
+        expire=None: what happens to a record that expires untried: "dead" letter, "drop" (counted),
+            "try_once"
+        dedup=None: how long an id is remembered; for a delayed record, from when it is due
+        dedup_count=None: for how many later ids of its partition an id is remembered
+        trace=None: which steps of records are kept: "failures", "all" or "off"
+        lease=None: how long a consumer may hold a record without a sign of life
+        attempts_max=None: failures after which a record is a dead letter
+        backoff=None: pause after the first, second ... failure; the last one repeats
+        alarm_lag=None: records of a partition that a group may be behind without an alarm; 0 = any number
+        group_idle=None: remove a group after this time without consumers and progress; 0 = never
         """
         config = topic_options(partitions, **policy)
         made = self._operator.ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)
@@ -680,7 +764,6 @@ class Facade:
 
     # --- schedules
 
-    @shows(schedule_of, ScheduleOptions)
     def schedule(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> bool:
         """Store a record in a topic again and again: by a `cron` expression, or `every` so often.
 
@@ -689,6 +772,22 @@ class Facade:
         A schedule is known by its name in the topic. To set it again changes it; returns False if nothing
         changed. Each tick is one record with the id `name/time`. It is never early, and stored once, also
         if the leader changes. Raises BadRequest.
+
+        Durations are seconds, a timedelta, or text such as "5m". Options and their defaults:
+
+        cron="": five fields, as Debian's cron reads them, in the time zone `tz`
+        tz="": IANA name, as "Europe/Berlin"; absent: UTC
+        every=None: time between two ticks, at least "1s", in place of `cron`
+        start=None, end=None: no tick before, or at and after this: an aware datetime, or seconds since 1970
+        count=0: ticks in all; 0 = any number
+        jitter=0: each record comes up to this long after its tick
+        missed="last": ticks of a time without a leader: "none", "last" or "all" get a record
+        missed_max=100: with missed="all", the newest ticks that get a record
+        overlap="allow": while a group has not finished the last record: "allow" the next one, "skip" the
+            tick, or "replace" the record if no consumer has it
+        paused=False: no ticks until `schedules.resume`; those of that time are not missed
+        key, headers, route, partition, ttl, lease, attempts_max, backoff, flow, priority: of each record,
+            as in `publish`
         """
         return self.schedules.set(topic, value, name=name, **options)
 
@@ -727,7 +826,6 @@ class Facade:
         follow: bool = False,
         **options: Unpack[ReadOptions],
     ) -> Records[Any]: ...
-    @shows(reading, ReadOptions)
     def read(
         self,
         topics: str | Iterable[str],
@@ -749,6 +847,17 @@ class Facade:
 
         With a type, `data` of a record is its value as that type: `read("orders", Order)`. Raises BadRequest;
         the first record raises NotFound for a missing topic.
+
+        Options and their defaults:
+
+        route=None: read only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#",
+            "us"]
+        order=None: "time" = all partitions as one stream, by publish time; default: each partition has its
+            own order
+        late_after=None: with order="time", how long a record waits for partitions without news (1 s). A
+            record that comes later than that has `late` set.
+        credit=None: the most records that wait here. Default: 1,000.
+        create=None: make missing topics; by default a missing topic raises NotFound
         """
         if start is None:
             start = "new" if follow else "first"

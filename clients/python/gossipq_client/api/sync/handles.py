@@ -14,7 +14,6 @@ from gossipq_client import answers
 from gossipq_client.answers import value_of
 from gossipq_client.api.sync.operator import Operator
 from gossipq_client.api.sync.schemas import Schemas
-from gossipq_client.handlers import shows
 from gossipq_client.operations import DeadLetter, Ranges, StoredRecord
 from gossipq_client.session import Receipt
 from gossipq_client.values import (
@@ -41,9 +40,9 @@ class TopicHandle:
         """Return the id, the partitions and the policy of the topic."""
         return value_of(answers.TopicDetails, self._operator.run(self._operator.asking.described(self.name)))
 
-    @shows(topic_options, TopicPolicy)
     def configure(self, **policy: Unpack[TopicPolicy]) -> "answers.TopicDetails":
-        """Change the policy of the topic; options that are not given stay. Raises BadRequest."""
+        """Change the policy of the topic; options that are not given stay. Options as in `create_topic`.
+        Raises BadRequest."""
         changed = self._operator.asking.set_topic(self.name, topic_options(**policy))
         return value_of(answers.TopicDetails, self._operator.run(changed))
 
@@ -104,10 +103,34 @@ class GroupHandle:
             self._operator.run(self._operator.asking.group_policy(self.topic, self.name, flows))
         )
 
-    @shows(group_options, GroupPolicy)
     def configure(self, **policy: Unpack[GroupPolicy]) -> None:
         """Change the policy of the group in each shard of the topic. Raises BadRequest for an unknown group,
-        and Refused for another mode while the group has consumers."""
+        and Refused for another mode while the group has consumers.
+
+        Durations are seconds, a timedelta, or text such as "30s". Options that are not given stay:
+
+        mode=None: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order); it
+            can be changed while the group has no consumer
+        lease=None: how long a consumer may hold a record without a sign of life
+        in_flight_max=None: records per partition that may be in flight at a time
+        attempts_max=None: failures after which a record is a dead letter
+        backoff=None: pause after the first, second ... failure; the last one repeats
+        parked_max=None: records per partition that can wait for an earlier record of their key
+        paused=None: True stops all deliveries of the group
+        alarm_lag=None: records of a partition that it may be behind without an alarm; 0 = any number
+        order=None: which record is next: "arrival", "priority" (the higher one first) or "fair" (one of
+            each flow in turn, the higher priority first)
+        weights=None: records that a flow gets in its turn, by the name of the flow; others get 1
+        concurrency=None: records of the group that may be in flight, over all partitions; 0 = no limit
+        flow_concurrency=None: records of each flow that may be in flight; 0 = no limit
+        rate=None: deliveries of the group in a time, as "10/s", "600/1m" or "10/s burst 20"; "none" = no
+            limit
+        flow_rate=None: the same for each flow
+        flow_backlog=None: records of each flow that may wait in a partition; a publish beyond raises
+            Refused; 0 = no bound
+        age_after=None: records that wait longer get one of ten deliveries, whatever their priority; 0 =
+            they do not
+        """
         self._set(group_options(**policy))
 
     def pause(self) -> None:
