@@ -1,4 +1,4 @@
-"""What an actor needs from the world: a mailbox, a store, a clock. Each port has one contract suite in
+"""The ports of an actor: mailbox, store, clock, membership. Each port has one contract suite in
 tests/contracts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ from gossipq.core.storage import Tables
 from gossipq.types import Origin
 from gossipq.values import GossipEvent, Member
 
-DIRECT_ORIGIN_PARTS = 2  #: socket and connection; a forwarded message has the frontdoor's client behind them
+DIRECT_ORIGIN_PARTS = 2  #: socket and connection; a forwarded message also has the client of the frontdoor
 
 
 class Incoming(msgspec.Struct, frozen=True, gc=False):
-    """One message as it came: who to answer, the control frame, the batch frame or b""."""
+    """One message as it arrived: the origin for the answer, the control frame, the batch frame or b""."""
 
     origin: Origin
     control: bytes
@@ -26,8 +26,8 @@ THIS_HOST = "this host"  #: the address of the node's own host, whatever it is c
 
 
 class Mailbox(Protocol):
-    """The only input of an actor, and its way out. Never raises for what a peer does; counts it in
-    `bad_frames`, `dropped`."""
+    """The only input of an actor, and its output. The actions of a peer never raise an error; they are
+    counted in `bad_frames` and `dropped`."""
 
     bad_frames: int  #: messages with a wrong number or size of frames
 
@@ -36,12 +36,12 @@ class Mailbox(Protocol):
         """Sends to a peer that is gone or does not read."""
 
     def receive(self, timeout_ms: int | None) -> list[Incoming]:
-        """Waits for mail (None: for ever), then takes what is there: peers first, at most
-        limits.TURN_MESSAGES_MAX messages or limits.TURN_BYTES_MAX bytes."""
+        """Wait for messages (None: for ever) and return those that have arrived: at most
+        limits.TURN_MESSAGES_MAX messages or limits.TURN_BYTES_MAX bytes, messages of peers first."""
 
     def reply(self, origin: Origin, control: bytes, batch: bytes | Sequence[bytes] = b"") -> bool:
-        """To where a message came from. A sequence of batches is sent as one frame. False: gone or not
-        reading."""
+        """Send an answer to the origin of a message. A sequence of batches is sent as one frame. Return
+        False if the connection has ended or its other end does not read."""
 
     def send(self, endpoint: str, control: bytes, batch: bytes = b"") -> bool:
         """Send to the process that listens at an address, connected on first use. The answers of one
@@ -49,43 +49,45 @@ class Mailbox(Protocol):
         message is lost if its connection fails, so it must be sent again."""
 
     def from_client(self, origin: Origin) -> bool:
-        """Whether a message came by the door for clients, and is no answer to this actor."""
+        """Whether a message came in by the door for clients. Answers to this actor did not."""
 
     def from_peer(self, origin: Origin) -> bool:
-        """Whether a message came by the door for peers."""
+        """Whether a message came in by the door for peers."""
 
     def answerer(self, origin: Origin) -> str:
-        """The address to which this actor wrote, of a message that came back from there; "" of any other."""
+        """Return the address that this actor sent to, for an answer from there; "" for other messages."""
 
     def stands(self, origin: Origin) -> bool:
-        """Whether the connection on which an answer came is still in use. When it ends, another process may
-        listen at its address, so `reply` sends nothing there any more; `send` makes another connection."""
+        """Whether the connection of an answer is still in use. After its end `reply` sends nothing to it,
+        because another process may listen at its address; `send` opens another connection."""
 
     def gone(self) -> list[Origin]:
-        """Connections of clients that ended since the last call, as far as that can be told; what has come
-        from them is taken first."""
+        """Return connections of clients that ended since the last call, where the platform reports that.
+        Their messages are received first."""
 
     @property
     def turned_away(self) -> int:
-        """Connections of clients that it closed by itself."""
+        """Number of connections of clients that this mailbox closed."""
 
     def address(self, origin: Origin) -> str:
-        """Of the host that a client's message came from: one for all that this host is called, and for whom a
-        node of it speaks for."""
+        """Return the address of the host that a client's message came from. All addresses of this host
+        count as THIS_HOST, and so do clients for which a node of this host forwards."""
 
     def crowded(self, origin: Origin) -> bool:
-        """Whether a client has so much to take (limits.UNREAD_BYTES_MAX) that it gets no more answers now."""
+        """Whether limits.UNREAD_BYTES_MAX of answers wait for a client that does not read them. It gets no
+        more answers until it does."""
 
     def moving(self, origin: Origin) -> bool:
-        """Whether a message of a client is under way: parts of it came just now. What the client says behind
-        it comes when it is through. False where that cannot be told."""
+        """Whether parts of a large message of a client are arriving. Its pings wait behind that message, so
+        it is not silent. False where the platform does not report that."""
 
     def admit(self, members: Iterable[Member]) -> None:
-        """The nodes of the cluster now, this one among them. Where doors are encrypted: only they come in by
-        that for peers, who was one of them is hung up on, and what is said to them is encrypted for them."""
+        """Set the nodes of the cluster, this one included. With encrypted doors, only these nodes can
+        connect to the door for peers, connections of removed nodes are closed, and messages are encrypted
+        with the keys of these nodes."""
 
     def encrypted(self, origin: Origin) -> bool:
-        """Whether what a client says to this process, and hears of it, cannot be read on a network."""
+        """Whether nobody on a network can read the messages of a client and the answers to it."""
 
     def close(self) -> None: ...
 
@@ -99,30 +101,30 @@ class StoreUsage(NamedTuple):
 
 
 class Store(Protocol):
-    """One worker's disk: a write transaction that is always open, until `commit` makes it last."""
+    """One worker's disk. A write transaction is always open; `commit` makes it durable."""
 
     def tables(self, shard: int) -> Tables:
-        """Tables of one shard, made when absent. The handle stays good over commits."""
+        """Return the tables of one shard, created if missing. The handle stays valid over commits."""
 
     def commit(self) -> None:
-        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of
-        it is, every handle still works and shows the state of the last good commit."""
+        """Write all changes since the last commit to disk. Raises StoreError: then none of them is on disk,
+        and every handle shows the state of the last successful commit."""
 
     def abort(self) -> None:
-        """Forgets everything since the last commit."""
+        """Discard all changes since the last commit."""
 
     def shrink(self) -> None:
-        """The next commit gives free space of the store back to its disk, a bounded step of it."""
+        """Let the next commit return a bounded amount of free space of the store to its disk."""
 
     def usage(self) -> StoreUsage: ...
     def maintain(self) -> None:
-        """Housekeeping, once a second: frees slots of dead readers, and memory that turns have taken."""
+        """Once a second, free the slots of dead readers, and memory that turns have used."""
 
     def close(self) -> None: ...
 
 
 class Use(NamedTuple):
-    """What a process has of its machine; 0 = not known."""
+    """Resources that a process uses; 0 = not known."""
 
     cpu_ms: int = 0  #: so far
     rss_bytes: int = 0  #: now
@@ -132,7 +134,7 @@ Measure = Callable[[], Use]  #: of this process; an actor asks once a second
 
 
 class SeenNode(NamedTuple):
-    """A node that the membership knows of. A hint: nobody decides anything by it."""
+    """A node that the membership reports. It is a hint for discovery; no decision depends on it."""
 
     endpoint: str  #: of its frontdoor
     name: str = ""
@@ -144,24 +146,25 @@ class SeenNode(NamedTuple):
 
 
 class Membership(Protocol):
-    """Who else there is. Works on a thread of its own; no call blocks, but `close` for some seconds."""
+    """Discovery of other nodes. It runs in a thread of its own; no call blocks, except `close` for some
+    seconds."""
 
     @property
     def state(self) -> str:
-        """ "" = well, else why others may not be found, for people."""
+        """ "" = works; otherwise the reason why other nodes may not be found, as text for people."""
 
     @property
     def queued(self) -> int:
-        """Messages of gossip that wait to be told on."""
+        """Number of gossip messages that wait to be sent."""
 
     def found(self) -> list[SeenNode]:
-        """The others, as last known."""
+        """Return the other nodes, as they were reported last."""
 
     def events(self) -> list[GossipEvent]:
-        """What happened since the last call, oldest first."""
+        """Return the events since the last call, oldest first."""
 
     def tell(self, tags: Mapping[str, str]) -> None:
-        """What others are to know of this node besides the settings. It is on its way within some 10 s."""
+        """Set the tags of this node that others see besides its settings. They are sent within about 10 s."""
 
     def close(self) -> None:
-        """The others see it leave."""
+        """Leave: other nodes are told that this node stops."""

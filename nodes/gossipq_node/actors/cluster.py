@@ -1,5 +1,5 @@
-"""A worker's part in the cluster: what its shards say to their other copies, and what it knows of who leads
-what."""
+"""A worker's view of the cluster: it sends the messages of its shards to their other copies, and knows the
+roster and the leader of each shard."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -32,18 +32,18 @@ class OtherNodes:
     def __init__(self, settings: WorkerSettings, mailbox: Mailbox, columns: Columns) -> None:
         self._settings, self._columns = settings, columns
         self._me = settings.member.copy
-        self._heard_ms: dict[str, int] = {}  # by copy: when one of its processes said something
-        self._begun_ms: int | None = None  # when this one began to listen
+        self._heard_ms: dict[str, int] = {}  # copy -> when one of its processes sent a message last
+        self._begun_ms: int | None = None  # when this process called `leaderless` first
         self.view = ClusterView(settings.member, settings.version, settings.members)
         self._mailbox, self._post = mailbox, Post(settings, mailbox, self.view.keys_of)
-        self.parcels = self._post.parcels  #: what waits for the next flush
+        self.parcels = self._post.parcels  #: messages for the next flush, by address
         self.targets = self._plan()
 
     # --- knowing --------------------------------------------------------------------------------------------
 
     def learn(self, said: Said, now_ms: int) -> bool:
-        """What the frontdoor knows; whether the roster changed, and with it `targets`. Raises BadName,
-        BadRequest."""
+        """Adopt the roster and the leaders that the frontdoor sent. Return True if the roster changed;
+        `targets` then changed too. Raises BadName, BadRequest."""
         for member in said.members:
             check_member(member)
         if said.given_up and said.given_up == self.view.version:
@@ -54,20 +54,21 @@ class OtherNodes:
         return self._roster(said.version, said.members, now_ms)
 
     def doubt(self, meta: Shard | None, now_ms: int) -> bool:
-        """Once a second: whether a roster that the own copy of the meta shard does not get was given up."""
+        """Once a second, compare the roster in use with the one in this worker's copy of the meta shard.
+        Return True if the roster in use was given up, because that copy does not catch up with it."""
         if meta is None or meta.blind:
             return False
         version, members = meta.roster()
         if not version and self._settings.joins:
-            return False  # it knows its cluster by what it was told when it joined
+            return False  # a node that joins has only the roster that its cluster sent
         if not self.view.doubt(version, members, meta.applied, now_ms):
             return False
         self.targets = self._plan()
         return True
 
     def learn_from(self, shard: Shard) -> tuple[bool, bool]:
-        """What a shard of this worker knows: whether its leader is another one than before, and whether the
-        roster changed."""
+        """Adopt the leader, and the roster if it is the meta shard, of a shard of this worker. Return whether
+        the leader changed, and whether the roster changed."""
         led = bool(shard.leader) and self.view.follow([Lead(shard.id, shard.term, shard.leader)])
         return led, shard.id == META_SHARD and self._roster(*shard.roster())
 
@@ -78,7 +79,8 @@ class OtherNodes:
         return True
 
     def _plan(self) -> dict[ShardId, Target]:
-        """Who should keep which shard; nothing while the roster is not known. Those on it are let in."""
+        """Return the nodes that should keep each shard; {} while the roster is not known. Also let the
+        mailbox admit the members of the roster."""
         view, settings = self.view, self._settings
         self._mailbox.admit(view.members.values())
         return plan(view.members.values(), settings.shards, settings.copies) if view.version else {}
@@ -86,7 +88,8 @@ class OtherNodes:
     # --- saying ---------------------------------------------------------------------------------------------
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
-        """Entries for the other copies; before this one has stored them."""
+        """Send entries to the other copies, before this copy has stored them: they promise nothing about this
+        disk, and both disks sync at the same time."""
         for sent in appends:
             append, pieces = shipment.pack(sent)
             self._post.put(sent.to, self.view.peer(sent.to, shard.id), append, shard.id, shard.term, pieces)
@@ -98,7 +101,8 @@ class OtherNodes:
             )
 
     def tell(self, shard: ShardId, message: Message, term: int) -> None:
-        """The leader of another shard, if it is known: who says it says it again."""
+        """Send a message to the leader of another shard. It is dropped if the leader is not known; callers
+        send it again until they see its effect."""
         leader = self.view.leader(shard)
         if leader == self._me:
             self._post.put(
@@ -120,8 +124,11 @@ class OtherNodes:
     def leaderless(
         self, shards: Iterable[Shard], stopped: Iterable[ShardId], now_ms: int
     ) -> tuple[list[int], list[str]]:
-        """Shards of which a voting copy is here that knows no leader. And who is away: of those that cannot
-        elect one the voters that are not heard, of those that have stopped here the leader that is not."""
+        """Return the shards whose voting copy here knows no leader, and the copies that are away.
+
+        A copy is away if it is silent, and if it is a voter of a shard that cannot elect a leader without
+        it, or the leader of a shard that has stopped here.
+        """
         self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
         without = [shard for shard in shards if not shard.leader and self._me in shard.voters]
         away: set[str] = set()
@@ -149,9 +156,10 @@ class OtherNodes:
         audit: list[AuditRow],
         now_ms: int,
     ) -> None:
-        """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
+        """Send the state of this worker, the leaders that its shards know, and the roster to the frontdoor.
+        The report leaves now."""
         leads = [Lead(shard.id, shard.term, shard.leader) for shard in shards if shard.leader]
-        told = (self.view.leads.get(shard) for shard in stats.stopped)  # what came for them says who leads
+        told = (self.view.leads.get(shard) for shard in stats.stopped)  # `overhear` learned it from appends
         leads += [lead for lead in told if lead is not None and lead.copy != self._me]
         copies = [row for shard in shards for row in shard.copies()]
         version, members = self.view.version, list(self.view.roster.values())
@@ -161,7 +169,7 @@ class OtherNodes:
         self._post.flush()
 
     def tell_access(self, table: AccessTable) -> None:
-        """To the other processes of this node: who may do what."""
+        """Send the table of users and roles to the other processes of this node."""
         for endpoint in (self._settings.frontdoor, *self._settings.siblings):
             if endpoint != self._settings.siblings[self._settings.worker]:
                 self._post.put(self._me, endpoint, AccessTold(table), META_SHARD)
@@ -172,7 +180,8 @@ class OtherNodes:
     # --- hearing --------------------------------------------------------------------------------------------
 
     def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[Header, Message, list[Entry], bytes]]:
-        """What other processes said. Raises ProtocolError, CorruptLog, BadBatch."""
+        """Yield the messages that another process sent in one bundle. Raises ProtocolError, CorruptLog,
+        BadBatch."""
         for sender, header, inner, frame in self._post.open(message, now_ms):
             self._heard_ms[sender] = now_ms
             if isinstance(inner, Said | AccessTold) and sender != self._me:
@@ -184,16 +193,17 @@ class OtherNodes:
                 yield header, inner, [], bytes(frame)
 
     def greeted(self, message: Incoming, said: Greet | Prove, now_ms: int) -> None:
-        """A frontdoor asks for a proof before it forwards clients to this worker."""
+        """Answer a frontdoor that asks for a proof before it forwards clients to this worker."""
         self._post.greeted(message, said, now_ms)
 
     def overhear(self, header: Header, message: Message) -> None:
-        """What came for a shard that has stopped here: its leader goes on speaking to this copy."""
+        """Note the leader of a shard that has stopped here: it keeps sending appends to this copy."""
         if isinstance(message, Append):
             self.view.follow([Lead(header.shard, header.term, message.leader)])
 
     def _check_speaker(self, sender: str, message: Message) -> None:
-        """Raises ProtocolError when somebody speaks for another copy, or sends a state and is no member."""
+        """Raise ProtocolError if `sender` names another copy in its message, or sends a snapshot and is not
+        on the roster."""
         field = SPEAKERS.get(type(message))
         if field is not None and (named := getattr(message, field)) != sender:
             raise ProtocolError(f"{sender} speaks for {named}")
@@ -201,5 +211,5 @@ class OtherNodes:
             raise ProtocolError(f"a snapshot of {sender}, which is not on the roster")
 
     def complain(self, error: str, now_ms: int) -> None:
-        """Of what cannot be read: nobody knows who sent it."""
+        """Log a message that cannot be decoded, so its sender is unknown."""
         self._post.say("", "junk", f"cannot be used: {error}", now_ms)

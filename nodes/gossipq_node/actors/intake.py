@@ -1,9 +1,9 @@
-"""What has come for a worker and waits for its turn: the publish window of each connection, enforced.
+"""The queue of a worker's input, which enforces the publish window of each connection.
 
-ZeroMQ bounds what waits by messages, never by bytes. So when a turn has not taken all, the rest is taken out
-too, and what a connection sent beyond its window is refused: those batches are certainly not stored, and who
-keeps to the window never hears of it. Batches that nobody has refused yet wait in the sockets, RECEIVE_QUEUE
-of a connection; then TCP holds their sender back.
+ZeroMQ limits waiting messages by number, never by bytes. So if a turn does not take all messages, this module
+takes the rest out of the sockets too, and refuses batches that a connection sent beyond its window. These
+batches are certainly not stored; a client that keeps to its window is never refused. Up to RECEIVE_QUEUE
+messages of a connection wait in its socket; then TCP blocks the sender.
 """
 
 from collections import deque
@@ -14,24 +14,26 @@ from gossipq import limits
 from gossipq.types import Origin
 from gossipq_node.ports import Incoming, Mailbox
 
-ROUNDS_MAX = 256  #: of taking out, in one turn; who sends faster is held back by TCP
+ROUNDS_MAX = 256  #: receives of one turn; TCP blocks a client that sends faster
 
 
 class Intake:
     def __init__(self, mailbox: Mailbox, window_bytes: int) -> None:
         self._mailbox = mailbox
-        self._window_bytes = window_bytes + limits.BATCH_BYTES_HARD_MAX  # who is below it may send one more
-        self._peers: deque[Incoming] = deque()  # other nodes go first, and keep to bounds of their own
+        self._window_bytes = (
+            window_bytes + limits.BATCH_BYTES_HARD_MAX
+        )  # a client below its window may send one more batch
+        self._peers: deque[Incoming] = deque()  # other nodes come first; they have limits of their own
         self._waiting: deque[Incoming] = deque()
-        self._held: dict[Origin, int] = {}  # bytes of the batches that wait
-        self._count: dict[Origin, int] = {}  # messages that wait
+        self._held: dict[Origin, int] = {}  # bytes of the waiting batches, by connection
+        self._count: dict[Origin, int] = {}  # waiting messages, by connection
         self._total = 0
-        self.waiting = False  #: the last turn has left work for another one at once
-        self._ended: set[Origin] = set()  # connections that are gone, of which something waits
+        self.waiting = False  #: the last turn left messages, so the next turn must not wait
+        self._ended: set[Origin] = set()  # ended connections that still have waiting messages
 
     def take(self, arrived: list[Incoming]) -> tuple[list[Incoming], list[Incoming]]:
-        """What this turn works on, and what is refused, whose batches are gone. `arrived` is what the mailbox
-        gave for it."""
+        """Return the messages of this turn, and the refused messages without their batches. `arrived` are the
+        messages that the mailbox returned for this turn."""
         if not self._waiting and not self._peers and not _cut(arrived):
             return arrived, []
         refused: list[Incoming] = []
@@ -57,7 +59,7 @@ class Intake:
         return now, refused
 
     def _wait(self, message: Incoming) -> bool:
-        """False: its connection, or all of them, have sent too much."""
+        """Queue a message. Return False if its connection, or all connections, exceed their limit."""
         origin, size = message.origin, len(message.batch)
         held = self._held.get(origin, 0) + size
         if size and (held > self._window_bytes or self._total + size > limits.INTAKE_BYTES_MAX):
@@ -78,7 +80,7 @@ class Intake:
         return message
 
     def gone(self) -> list[Origin]:
-        """Connections that ended, and of which nothing waits any more."""
+        """Return ended connections that have no waiting messages left."""
         ended = self._mailbox.gone()
         if not ended and not self._ended:
             return ended
@@ -89,7 +91,7 @@ class Intake:
 
 
 def _cut(arrived: list[Incoming]) -> bool:
-    """Whether the mailbox may have more."""
+    """Whether the mailbox may hold more messages, because `arrived` reached the limit of one receive."""
     size = 0
     for message in arrived:
         size += len(message.batch)

@@ -1,9 +1,9 @@
-"""What goes to other processes of the cluster: all that one turn has to say to one of them travels as one
+"""Messages to and from other processes of the cluster. All messages of one turn to one process travel as one
 BUNDLE.
 
-A bundle says who sends it to whom in which cluster. What is not for this copy of this cluster, or comes over
-a connection whose other end has not proven that it knows the secret and is that copy, is dropped, and said
-once in a while.
+A bundle names its sender, its addressee and the cluster. This process drops a bundle for another copy or
+cluster. It also drops one from a connection whose other end has not proven that it knows the secret and is
+that copy. Each kind of drop is logged at most once a minute for each sender.
 """
 
 import logging
@@ -23,11 +23,11 @@ from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings, WorkerSettings
 
 SAY_AGAIN_MS = limits.MINUTE_MS
-SAID_MAX = 256  #: senders that are said in that time: anybody can make up more
-NAME_CHARS = 80  #: said of what a stranger calls itself, or us
+SAID_MAX = 256  #: senders logged in that time; a stranger could invent more names
+NAME_CHARS = 80  #: of a name that a stranger sent, in a log line
 CLUSTER_BYTES = 16
 PROVEN_MAX = 4_096  #: connections; 64 nodes of 39 workers have fewer
-CONTROL_BYTES = limits.CONTROL_BYTES_MAX // 2  #: of one bundle, before it is sent and another one begun
+CONTROL_BYTES = limits.CONTROL_BYTES_MAX // 2  #: of one bundle; the next message begins another bundle
 
 ANOTHER_KEY = "came in by a key that is not its own"
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class _Parcel:
-    """What waits for one process."""
+    """Messages that wait for one process."""
 
     __slots__ = ("bytes", "control_bytes", "messages", "pieces", "sizes", "to")
 
@@ -54,14 +54,14 @@ class Post:
         mailbox: Mailbox,
         keys_of: Callable[[str], Collection[bytes]] = lambda copy: (),
     ) -> None:
-        """`keys_of`: by which keys a copy comes in, where doors are encrypted."""
+        """`keys_of`: public keys of a copy, for encrypted doors."""
         self._keys_of = keys_of
         self._me, self._cluster, self._mailbox = settings.member.copy, settings.cluster, mailbox
         self._links = Links(self._me, self._cluster, settings.token, mailbox)
         self._prover = Prover(self._me, settings.token)
-        self.proven = OrderedDict[Origin, str]()  #: connections with the secret: which copy each belongs to
-        self.parcels: dict[str, _Parcel] = {}  #: what waits for the next flush, by address
-        self._said_ms: dict[tuple[str, str], int] = {}  # by sender and kind: when it may be said again
+        self.proven = OrderedDict[Origin, str]()  #: connection that has proven the secret -> its copy
+        self.parcels: dict[str, _Parcel] = {}  #: messages for the next flush, by address
+        self._said_ms: dict[tuple[str, str], int] = {}  # (sender, kind) -> when it may be logged again
         self.dropped = 0  #: bundles that were not for this process
 
     # --- out ------------------------------------------------------------------------------------------------
@@ -75,8 +75,9 @@ class Post:
         term: int = 0,
         pieces: Sequence[bytes] = (),
     ) -> None:
-        """For the process of `copy` at `endpoint`, with the next `flush`. Nobody is told when the address is
-        not known."""
+        """Queue a message for the process of `copy` at `endpoint`; the next `flush` sends it. Without an
+        address the message is dropped silently: every message between copies is repeated until it has an
+        effect."""
         if not endpoint:
             return
         control, size = encode(message, shard, 0, term), sum(map(len, pieces))
@@ -96,7 +97,7 @@ class Post:
         parcel.control_bytes += len(control)
 
     def flush(self) -> None:
-        """Everything that waits leaves now."""
+        """Send everything that waits."""
         for endpoint, parcel in self.parcels.items():
             self._send(endpoint, parcel)
         self.parcels.clear()
@@ -107,15 +108,15 @@ class Post:
         self._links.send(endpoint, parcel.to, encode(bundle), b"".join(parcel.pieces))
 
     def connection(self, copy: str, endpoint: str) -> Origin | None:
-        """The connection to the process of `copy` at `endpoint`, if that has proven itself. Else None, and it
-        is greeted."""
+        """Return the connection to the process of `copy` at `endpoint` if that has proven itself. Otherwise
+        greet it and return None."""
         return self._links.connection(endpoint, copy)
 
     # --- in -------------------------------------------------------------------------------------------------
 
     def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[str, Header, Message, memoryview]]:
-        """What lies in a message that came by the door for peers, or as an answer of one, with the name of
-        the copy that says so. Raises ProtocolError when it cannot be read."""
+        """Yield the messages of a bundle, each with the name of the copy that sent it. Greetings and proofs
+        are answered here. Raises ProtocolError if the bundle is malformed."""
         _, bundle = decode(message.control)
         if endpoint := self._mailbox.answerer(message.origin):
             if isinstance(bundle, Challenge) and (error := self._links.challenged(message.origin, bundle)):
@@ -146,7 +147,8 @@ class Post:
             at += size
 
     def greeted(self, message: Incoming, said: Greet | Prove, now_ms: int) -> None:
-        """Somebody wants to speak, or proves that it may: as the copy whose key it came in by."""
+        """Answer a greeting with a challenge, or check a proof. The sender must be the copy whose key its
+        connection uses."""
         origin = message.origin
         if message.key and message.key not in self._keys_of(said.sender):
             self._drop(said.sender, ("key", ANOTHER_KEY), now_ms)
@@ -167,7 +169,7 @@ class Post:
         self.say(sender[:NAME_CHARS], *wrong, now_ms)
 
     def _wrong(self, bundle: Bundle | Greet) -> tuple[str, str] | None:
-        """What kind of wrong it is, and the words for it; None when it is for this process."""
+        """Return the kind of mistake and its text; None if the message is for this process."""
         if bundle.cluster != self._cluster:
             other = bundle.cluster.hex() if len(bundle.cluster) == CLUSTER_BYTES else "without a name"
             return (
@@ -184,7 +186,7 @@ class Post:
         return None
 
     def say(self, sender: str, kind: str, error: str, now_ms: int) -> None:
-        """Of each not more than once a minute, and not of more than a bound at all."""
+        """Log an error of a sender: each kind at most once a minute, of at most SAID_MAX senders."""
         name = sender, kind
         if now_ms < self._said_ms.get(name, 0):
             return

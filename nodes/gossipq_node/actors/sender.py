@@ -1,5 +1,4 @@
-"""From effects to frames: confirms gathered per client, deliveries with their batches read, checked and
-cut."""
+"""Turn effects into frames: gather confirms by client; read, check and cut the batches of deliveries."""
 
 import logging
 from collections import Counter
@@ -45,7 +44,7 @@ _ENDED = "subscriptions have ended: with their leader, their topic or their grou
 RUN_BYTES = 24  #: of a run in a CONFIRM, at most
 RUNS_MAX = limits.CONTROL_BYTES_MAX // 2 // RUN_BYTES  #: in one, unless one batch has more
 assert limits.ID_RECORDS_MAX * RUN_BYTES <= 3 * limits.CONTROL_BYTES_MAX // 4, "the rows need some of it, too"
-UNREAD_MS = 20  #: after which a client asks again that has not taken its answers
+UNREAD_MS = 20  #: after which a client that does not read its answers asks again
 
 Row = tuple[int, Offset, int, bool]  #: of a CONFIRM
 
@@ -53,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 class Sender:
-    """Sends what a turn made true."""
+    """Sends the effects of a turn, once they are on disk."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class Sender:
         faults: Faults,
         resets: Callable[[Origin], bool] = lambda origin: False,
     ) -> None:
-        """`resets`: whether a connection wants RESET."""
+        """`resets`: whether the session of a connection asked for RESET."""
         self._settings, self._mailbox, self._cluster, self._resets = settings, mailbox, cluster, resets
         self._timings, self._faults = timings, faults
 
@@ -105,7 +104,7 @@ class Sender:
                 self._deliver(shard, delivery, term)
             except GossipqError:
                 raise
-            except Exception as error:  # its records come again when their lease is over
+            except Exception as error:  # its records are redelivered when their lease ends
                 self._faults.met("Deliver", shard.id, error)
         for origin, notice in effects.notices:
             reply(origin, notice, shard.id, 0, term)
@@ -138,7 +137,9 @@ class Sender:
             self._faults.met(type(message).__name__, shard, error)
             self.refuse(origin, shard, request_id, refusal(Internal(INTERNAL, hint=INTERNAL_HINT)))
             return
-        if request_id and len(control) > limits.CONTROL_BYTES_MAX:  # nobody reads it: who asked would wait
+        if (
+            request_id and len(control) > limits.CONTROL_BYTES_MAX
+        ):  # no client reads a larger frame, so it would wait for ever
             self.refuse(origin, shard, request_id, refusal(_too_much(len(control))))
             return
         self._mailbox.reply(origin, control, bodies or b"")
@@ -212,7 +213,7 @@ class Sender:
                 ) from None
         if part.whole:
             return body
-        opened.clear()  # one is enough, and some may be large
+        opened.clear()  # one is enough, and a batch can be large
         batch = opened[part.index] = batches.Batch(body, batches.peek(body))
         return _cut(batch, part)
 
@@ -227,8 +228,11 @@ def _cut(batch: batches.Batch, part: Part) -> bytes:
 def _frames(
     rows: list[Row], runs: list[tuple[int, list[Run]]]
 ) -> Iterator[tuple[list[Row], list[tuple[int, list[Run]]]]]:
-    """What one CONFIRM says, and the next one. `runs` are of some of the rows, in their order: of batches
-    whose ids were known in part there may be one for each record, and all of a turn are too many."""
+    """Divide rows and their runs over several CONFIRM frames.
+
+    `runs` belong to some of the rows, in their order. A batch of which some ids were known can have a run for
+    each record, so all runs of a turn may not fit one frame.
+    """
     if sum(len(each) for _, each in runs) <= RUNS_MAX:
         yield rows, runs
         return
@@ -253,7 +257,7 @@ def _too_much(size: int) -> TooLarge:
 
 
 def unread() -> Busy:
-    """Why a question is not answered now."""
+    """Return the error for a request on a connection with too many unread answers."""
     return Busy(
         f"more than {limits.UNREAD_BYTES_MAX} bytes of unread answers wait on this connection",
         hint="read them before you send more requests",
@@ -262,7 +266,8 @@ def unread() -> Busy:
 
 
 def header_of(control: bytes) -> Header | None:
-    """Of a frame whose rest cannot be read: who sent it wants to know which request that was."""
+    """Return the header of a malformed frame, so that its sender learns which request failed; None if the
+    header is malformed too."""
     try:
         return peek(control)
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""Who talks to a worker: sessions by their connections, and which of them have fallen silent."""
+"""Sessions of clients at a worker: their connections, their quota, and the end of those that fall silent."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,9 +24,9 @@ from gossipq.wire import ownership
 from gossipq.wire.batch import NO_PRODUCER
 
 CLIENT_TEXT_MAX = 64
-PRODUCERS_MAX = 64  #: of a session that are known to be its own
-CONNECTIONS_MAX = 16  #: of one session; the one that was silent for longest makes way
-KICKED_MAX = 1_024  #: sessions that are kept out at a time
+PRODUCERS_MAX = 64  #: checked producers that a session remembers
+CONNECTIONS_MAX = 16  #: of one session; a further one replaces the one that was silent longest
+KICKED_MAX = 1_024  #: kicked sessions that cannot greet, at a time
 QUOTA = Quota()
 
 
@@ -61,18 +61,18 @@ class Session:
             name,
             version,
         )
-        self.resets = False  #: whether it is told by RESET what has ended
+        self.resets = False  #: whether the client asked for RESET when something of it ends
         self.renewed_ms = 0  #: when its leases were renewed last
-        self.account: tuple[Payer, ...] = ()  #: that it counts for
-        self.shown, self.acts_for = b"", ""  #: the digest of its token, and for whom it acts
-        self.key = b""  #: of its owner; it has the producers that are made of it
-        self.producers: set[bytes] = set()  #: those that were seen to be
-        self.origins: dict[Origin, int] = {}  #: its connections, and when each was heard of last
-        self.absent_ms: int | None = None  #: since when its last connection is gone
-        self.batches = self.published = self.bytes = 0  #: that it sent: batches, records, bytes
+        self.account: tuple[Payer, ...] = ()  #: payers whose quota it counts for
+        self.shown, self.acts_for = b"", ""  #: digest of its token, and the user for whom it acts
+        self.key = b""  #: of its owner; its producer ids are derived from the key
+        self.producers: set[bytes] = set()  #: producer ids that were checked
+        self.origins: dict[Origin, int] = {}  #: its connections, and when each sent a message last
+        self.absent_ms: int | None = None  #: since when it has no connection; None: it has one
+        self.batches = self.published = self.bytes = 0  #: counts of what it published
 
     def check_producer(self, producer: bytes) -> None:
-        """Raises BadRequest when it is not one of the session's key."""
+        """Raise BadRequest if a producer id is not derived from the session's key."""
         if producer not in self.producers and producer != NO_PRODUCER:
             ownership.check_producer(producer, self.key)
             if len(self.producers) >= PRODUCERS_MAX:
@@ -80,7 +80,8 @@ class Session:
             self.producers.add(producer)
 
     def producer(self, number: int) -> bytes:
-        """A producer of the session's key. Raises BadRequest for a session without a key."""
+        """Return the id of the session's producer with this number. Raises BadRequest for a session without a
+        key."""
         if not self.key or not 0 <= number < 1 << 8 * ownership.NUMBER_BYTES:
             raise BadRequest(
                 f"a sequence of producer {number} of a session {'with' if self.key else 'without'} a key",
@@ -89,8 +90,8 @@ class Session:
         return ownership.producer_of(self.key, number)
 
     def may_less(self, rights: Rights | None) -> bool:
-        """Whether who has these rights may not all that who greeted before may. One that was expected has
-        not greeted."""
+        """Whether `rights` allow less than those with which the session greeted before. A session that was
+        only expected has not greeted yet."""
         before = self.client.rights
         return (
             bool(self.client.consumer)
@@ -101,19 +102,18 @@ class Session:
 
 class Sessions:
     def __init__(self, token: bytes = b"", quota: Quota = QUOTA) -> None:
-        """`token`: what the nodes of the cluster know; b"": nothing. `quota`: how many sessions are
-        greeted."""
+        """`token`: the secret of the cluster; b"" without one. `quota`: the maximum number of sessions."""
         self._token, self._quota = token, quota
         self._counts = Counter[Payer]()  #: sessions of each address and user
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
-        #: of connections: shards that HELLO was said on, and in which term they were led
+        #: connection -> shard on which it sent HELLO -> the term of the leader then
         self._greeted: dict[Origin, dict[ShardId, int]] = {}
         self._checked_ms = 0
         #: sessions without a connection, longest first
         self.absent: dict[SessionId, None] = {}
-        self._kicked: dict[bytes, int] = {}  #: by their first bytes: not greeted until then
-        self._reset: list[Origin] = []  # connections whose session has ended, and that want to hear of it
+        self._kicked: dict[bytes, int] = {}  #: first bytes of a session -> until when its HELLO is refused
+        self._reset: list[Origin] = []  # connections that get RESET, because their session has ended
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
@@ -122,7 +122,7 @@ class Sessions:
         return len(self._sessions)
 
     def get(self, origin: Origin, now_ms: int) -> Session | None:
-        """The session that sent a message; hearing from it keeps it alive."""
+        """Return the session that sent a message, and note that it is alive."""
         session = self._by_origin.get(origin)
         if session is not None:
             session.last_ms = session.origins[origin] = now_ms
@@ -131,10 +131,12 @@ class Sessions:
     def greet(
         self, origin: Origin, hello: Hello, now_ms: int, address: str = "", rights: Rights | None = None
     ) -> bool:
-        """HELLO: this connection speaks for that session from now on, and may do that. Whether the session
-        has started over, because it may do less than before: what it was subscribed to must not outlive the
-        user, or the token, by which that was begun. Raises BadRequest when it belongs to somebody else,
-        Refused when an operator has ended it."""
+        """Handle HELLO: this connection belongs to that session from now on, with `rights`.
+
+        Return True if the session was started over because its rights shrank: its subscriptions must not
+        outlive the user or the token with which they began. Raises BadRequest if the session has another
+        owner, Refused if an operator has ended it, Busy if a quota is reached.
+        """
         ownership.check_session(hello.session, hello.key)
         if (left_ms := self._kicked.get(hello.session[:SESSION_SHOWN_BYTES], 0) - now_ms) > 0:
             hint = "an operator did that: gossipq client kick; ask why"
@@ -153,7 +155,7 @@ class Sessions:
         self._leave(origin)
         if session is None:
             session = self._sessions[hello.session] = Session(Client(hello.session, ""), now_ms)
-        if not session.client.consumer:  # also of one that was expected: until now nobody knew its name
+        if not session.client.consumer:  # a new session, or an expected one, whose name was unknown
             session.name, session.version = hello.client[:CLIENT_TEXT_MAX], hello.version[:CLIENT_TEXT_MAX]
             name, node = (
                 f"{session.name}/{hello.session[:4].hex()}",
@@ -175,12 +177,12 @@ class Sessions:
         return over
 
     def end(self, session: Session) -> SessionId:
-        """It greets again, or it does not."""
+        """End a session. Its client may greet again."""
         self._end(session)
         return session.client.session
 
     def _charge(self, session: Session, account: tuple[Payer, ...]) -> None:
-        """The session is on that account now; () = it is over."""
+        """Count the session for the quota of these payers; () = it has ended."""
         self._counts.update(account)
         self._counts.subtract(session.account)
         for payer in session.account:
@@ -189,7 +191,7 @@ class Sessions:
         session.account = account
 
     def _check_quota(self, account: Iterable[Payer], fresh: bool = True) -> None:
-        """`fresh`: one session more. Raises Busy."""
+        """Raise Busy if a quota of sessions is reached. `fresh`: this adds a session."""
         quota = self._quota
         for name, count, most in (
             ("sessions", len(self._sessions) - (not fresh), quota.sessions),
@@ -206,7 +208,7 @@ class Sessions:
                 )
 
     def lost(self, origin: Origin, now_ms: int) -> None:
-        """A connection has ended. When it was the last one of its session, that has a moment to come back."""
+        """Remove a connection that has ended. A session without connections ends after SESSION_ABSENCE_MS."""
         session = self._by_origin.get(origin)
         self._leave(origin)
         if session is not None and not session.origins:
@@ -214,36 +216,38 @@ class Sessions:
             self.absent[session.client.session] = None
 
     def next_deadline_ms(self) -> int | None:
-        """When a session that lost its last connection is over."""
+        """Return when the next session without a connection ends."""
         for session in self.absent:
             return (self._sessions[session].absent_ms or 0) + SESSION_ABSENCE_MS
         return None
 
     def resets(self, origin: Origin) -> bool:
-        """Whether this connection wants RESET."""
+        """Whether the session of this connection asked for RESET."""
         session = self._by_origin.get(origin)
         return session is not None and session.resets
 
     def greeted(self, origin: Origin, shard: ShardId, term: int) -> None:
-        """It said HELLO on that shard, which is led here in that term."""
+        """Note that a connection sent HELLO on a shard, and the term in which this worker leads it."""
         self._greeted[origin][shard] = term
 
     def knows(self, origin: Origin, shard: ShardId, term: int) -> bool:
-        """Whether a sign of life may be answered: a client that relies on RESET has in a shard what it got
-        there on this connection, in the term in which it said HELLO. A leader that was killed told nobody
-        that its term is over, and the worker that leads now may know the session by another shard; a
-        frontdoor that forwards may come by another connection: what was subscribed by the old one goes
-        there."""
+        """Whether a ping may be answered. A client that relies on RESET owns in a shard what it got there
+        on this connection, in the term of its HELLO.
+
+        A leader that was killed could not send RESET, and the worker that leads now may know the session
+        from another shard. A frontdoor that forwards may use another connection, and subscriptions of the
+        old one end there. In both cases the worker refuses the ping, and the client greets again.
+        """
         session = self._by_origin[origin]
         return not session.resets or self._greeted[origin].get(shard) == term
 
     def take_reset(self) -> list[Origin]:
-        """Connections that are to hear that their session has ended."""
+        """Return the connections that must get RESET, and forget them."""
         taken, self._reset = self._reset, []
         return taken
 
     def renews(self, origin: Origin, now_ms: int) -> bool:
-        """Whether a sign of life renews leases now: not with each one, if many come."""
+        """Whether this ping renews leases: at most one in half a ping interval does, however many arrive."""
         session = self._by_origin[origin]
         if now_ms < session.renewed_ms + PING_MS // 2:
             return False
@@ -251,8 +255,8 @@ class Sessions:
         return True
 
     def kick(self, session: bytes, until_ms: int) -> list[SessionId]:
-        """Ends what begins with these bytes, as LIST_CLIENTS shows it, and does not greet it until then;
-        those that were known here. Raises BadRequest, Refused."""
+        """End the sessions that begin with these bytes (LIST_CLIENTS shows them), and refuse their HELLO
+        until `until_ms`. Return the sessions that were known here. Raises BadRequest, Refused."""
         if not SESSION_SHOWN_BYTES <= len(session) <= ownership.SESSION_BYTES:
             raise BadRequest(
                 f"a session is shown by {SESSION_SHOWN_BYTES} bytes, not {len(session)}",
@@ -276,7 +280,7 @@ class Sessions:
             self._sessions[session] = Session(Client(session, ""), now_ms)
 
     def bye(self, origin: Origin) -> SessionId | None:
-        """The session ends by its own word."""
+        """Handle BYE: end the session of a connection."""
         session = self._by_origin.get(origin)
         if session is None:
             return None
@@ -285,7 +289,7 @@ class Sessions:
         return session.client.session
 
     def forget_connections(self) -> None:
-        """Everybody has to greet again; the sessions and what they hold live on."""
+        """Make every connection greet again. Sessions and their leases stay."""
         for origin, session in list(self._by_origin.items()):
             if session.resets:
                 self._reset.append(origin)
@@ -307,8 +311,7 @@ class Sessions:
         self.absent.pop(session.client.session, None)
 
     def over(self, now_ms: int) -> list[SessionId]:
-        """Ends sessions that did not come back after their last connection ended, as many as one turn
-        may."""
+        """End sessions that did not reconnect in time, at most SESSIONS_ENDED_PER_TURN, and return them."""
         gone = list[Session]()
         for name in islice(self.absent, SESSIONS_ENDED_PER_TURN):
             session = self._sessions[name]
@@ -320,8 +323,8 @@ class Sessions:
         return [session.client.session for session in gone]
 
     def sending(self, now_ms: int, moving: Callable[[Origin], bool]) -> list[SessionId]:
-        """Those of which nothing was heard for a moment and a large message is under way. They are there:
-        their pings come behind it. `moving`: as of ports.Mailbox."""
+        """Return silent sessions whose large message is arriving, and count them as alive: their pings wait
+        behind that message. `moving`: see ports.Mailbox."""
         found = [
             session
             for session in self._sessions.values()
@@ -332,8 +335,8 @@ class Sessions:
         return [session.client.session for session in found]
 
     def silent(self, now_ms: int) -> list[SessionId]:
-        """Ends sessions that were not heard of for too long, as many as one turn may. A pause of this process
-        is not held against them."""
+        """End sessions that were silent for too long, at most SESSIONS_ENDED_PER_TURN, and return them. A
+        pause of this process does not count as their silence."""
         paused_ms = now_ms - self._checked_ms - 2 * PING_MS
         if paused_ms > 0:
             for session in self._sessions.values():

@@ -72,16 +72,16 @@ from gossipq_node.ports import Incoming, Mailbox, Measure, Store, Use
 from gossipq_node.settings import WorkerSettings, shard_settings, welcome
 
 HOUSEKEEPING_MS = 1_000
-LEAVE_MS = 2_500  #: for handing over before the end
+LEAVE_MS = 2_500  #: time to hand over shards before the end
 LEAVE_AT_ONCE = (
     2  #: shards of a worker that are handed over at the same time: each is without a leader for less long
 )
-CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at once
-#: what is due in a worker beside its shards
+CATCHING_UP_MAX = 2  #: shards of a worker that copy their state to new copies at a time
+#: deadlines of a worker beside those of its shards
 HOUSEKEEPING, ABSENT, MAIL = "housekeeping", "absent sessions", "mail that waits"
 GIVEN_UP = "others told of a roster that the meta shard does not have: this node goes by its own log again"
 TOO_MUCH = "this connection has sent more than its publish window"
-WINDOW_MS = 50  #: who sends too much waits so long
+WINDOW_MS = 50  #: pause of a client that sent more than its window
 
 log = logging.getLogger(__name__)
 
@@ -263,14 +263,14 @@ class Worker:
         shard.may_add(len(self._catching_up - {shard.id}) < CATCHING_UP_MAX)
 
     def _aim(self) -> None:
-        """The roster changed: the shards may have other copies to strive for."""
+        """Pass the new targets to the shards after a change of the roster."""
         for shard_id, shard in self._turn.shards.items():
             shard.target = self._cluster.targets.get(shard_id)
             self._turn.wake(shard_id)
 
     def _admit_again(self, now: Now) -> None:
-        """Users or roles changed, or time went on. A session that may do less than before starts over: it
-        greets again, and subscribes to what it still may."""
+        """Check all sessions again after a change of users or roles, or an expiry. A session with fewer
+        rights than before starts over: it greets again, and subscribes to what it still may read."""
         for session in self._sessions:
             if self._guard.is_node(session.key) or not session.origins:
                 continue
@@ -339,7 +339,7 @@ class Worker:
         self._set_state("recovering")
 
     def _reset(self, why: str) -> None:
-        """Who asked for it hears that its session has ended here."""
+        """Send RESET to connections whose session has ended here."""
         for origin in self._sessions.take_reset():
             said = Reset(list(self._settings.owned), why)
             self._mailbox.reply(origin, encode(said, self._settings.owned[0]))
@@ -376,7 +376,7 @@ class Worker:
             elif isinstance(request, Bye) and request.lost:
                 self._sessions.lost(origin, now.boot_ms)
             elif session is None:
-                if not isinstance(request, Bye):  # which has no answer
+                if not isinstance(request, Bye):  # BYE has no answer
                     raise NoSession("this connection has no session", hint="say HELLO first")
             else:
                 self._from_client(message, header, session, request, now)
@@ -431,12 +431,13 @@ class Worker:
         return NotLeader(f"shard {shard} is not led by worker {self._settings.worker}")
 
     def _term(self, shard: ShardId) -> int | None:
-        """In which this worker leads it now."""
+        """Return the term in which this worker leads a shard; None if it does not lead it."""
         found = self._turn.shards.get(shard)
         return found.term if found is not None and found.leading else None
 
     def _check_greeted(self, origin: Origin, shard: ShardId) -> None:
-        """Raises NotLeader and NoSession for who was not told that what it has in a shard is over."""
+        """Raise NotLeader or NoSession if the client still relies on an earlier term of a shard: nothing
+        told it that its subscriptions there have ended."""
         term = self._term(shard)
         if not self._sessions.knows(origin, shard, term or 0):
             if term is None:
@@ -444,7 +445,7 @@ class Worker:
             raise NoSession(f"shard {shard} has another leader by now", hint="say HELLO on it first")
 
     def _from_peers(self, message: Incoming, now: Now) -> None:
-        """Nobody waits for an answer that says no."""
+        """Handle messages of other processes. Errors are logged, because peers do not read refusals."""
         try:
             for header, request, entries, frame in self._cluster.open(message, now.boot_ms):
                 if isinstance(request, AccessTold):
@@ -526,7 +527,9 @@ class Worker:
         return Done(len(known))
 
     def _refuse(self, origin: Origin, header: Header | None, error: GossipqError) -> None:
-        self._tally.refused += not isinstance(error, NoSession)  # who has none greets, and asks again
+        self._tally.refused += not isinstance(
+            error, NoSession
+        )  # not a fault: a client without a session greets and asks again
         shard, request_id = (header.shard, header.request_id) if header else (0, 0)
         self._sender.refuse(origin, shard, request_id, refusal(error))
 
@@ -550,8 +553,8 @@ class Worker:
                 self._faults.met("housekeeping", None, error)
 
     def _end_silent(self, now: Now) -> None:
-        """End sessions that are silent, also those that only a shard knows: they would stay members of their
-        groups for ever."""
+        """End silent sessions, including those that only a shard knows. Otherwise these would stay members of
+        their groups for ever."""
         for session in self._turn.sessions():
             self._sessions.expect(session, now.boot_ms)
         for session in self._sessions.sending(now.boot_ms, self._mailbox.moving):
@@ -564,11 +567,11 @@ class Worker:
             self._due[HOUSEKEEPING] = now.boot_ms  # there may be more
 
     def _maintain(self, now: Now) -> None:
-        """Before anything has changed: then the store can put away what it has gathered."""
+        """Let the store do housekeeping, while this turn has no changes yet."""
         self._store.maintain()
 
     def _look(self, now: Now) -> None:
-        """At the shards: who leads them, and what is wrong with their groups."""
+        """Look for stray copies, doubtful rosters, and alarms of groups."""
         self._cluster.seek_leaders(self._turn.shards.values(), now.boot_ms)
         if self._cluster.doubt(self._turn.shards.get(META_SHARD), now.boot_ms):
             log.warning("worker %d: %s", self._settings.worker, GIVEN_UP)
@@ -576,7 +579,7 @@ class Worker:
         self._alarms.look((shard.ledger for shard in self._led()), now)
 
     def _check_space(self, now: Now) -> None:
-        """Who has space leads; who has none refuses publishes."""
+        """Update the publish gate, and hand over leadership if the disk is nearly full."""
         if not self.ready:
             return
         space = self._space
@@ -598,7 +601,7 @@ class Worker:
         self._due[HOUSEKEEPING] = self._now.boot_ms
 
     def _report(self, now: Now) -> None:
-        """To the frontdoor: counters for `status`, alarms, and who leads what."""
+        """Send counters for `status`, alarms, and the known leaders to the frontdoor."""
         shards, full, tally = list(self._turn.shards.values()), self._space.full, self._tally
         row = tally.row(
             self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes
@@ -616,7 +619,9 @@ class Worker:
             over_quota=self._door.over_quota,
         )
         if META_SHARD in self._turn.shards and self._guard.users.version:
-            self._cluster.tell_access(self._guard.users.table)  # to who has started again
+            self._cluster.tell_access(
+                self._guard.users.table
+            )  # a process that was restarted has no table yet
         alarms = self._alarms.raised(self._state, self._space, tally.commit_us, self._turn.stopped)
         audit = self._guard.take_audit(now)
         self._cluster.report(row, shards, self._timings.rows(), alarms, audit, now.boot_ms)
@@ -624,11 +629,11 @@ class Worker:
     # --- the end --------------------------------------------------------------------------------------------
 
     def leave(self, now: Now) -> None:
-        """The node ends: others shall lead before it does."""
+        """Begin to hand over all shards, because the node stops."""
         self._leave_ms = now.boot_ms + LEAVE_MS
 
     def leaving(self) -> bool:
-        """The next shards are handed over. Whether there is one, and time for it."""
+        """Hand over the next shards. Return False if there are none, or the time is over."""
         if self._leave_ms is None or self._now.boot_ms >= self._leave_ms or not self.ready:
             return False
         led = [shard_id for shard_id, shard in self._turn.shards.items() if shard.can_leave()]

@@ -1,9 +1,9 @@
-"""Who is connected to a door for clients: since when, from where, and whether it has something to say.
+"""The connections of a door for clients: their number, their addresses, and whether they send messages.
 
-libzmq keeps a connection for as long as the other end does, whatever it sends, and has no call that ends one.
-Its monitor names the descriptor of each, though, and a descriptor can be shut down. When the monitor reports
-a broken connection, that descriptor may already belong to the next one. So only a PONG that cannot be sent
-proves it, and the session has 1 s to return.
+libzmq keeps a connection as long as the other end does, whatever it sends, and has no call that closes one.
+Its monitor tells the descriptor of each connection, and a descriptor can be shut down. When the monitor
+reports a broken connection, its descriptor may already belong to the next one. So only a PONG that cannot be
+sent proves that a connection is broken; its session has 1 s to return.
 """
 
 import logging
@@ -17,15 +17,15 @@ from gossipq.tcp import counted, socket_of
 from gossipq.values import Quota
 from gossipq_node.ports import THIS_HOST
 
-CROWD = 256  #: fewer connections cost nothing: nobody is hung up on for saying nothing
+CROWD = 256  #: up to this number, silent connections stay: they cost next to nothing
 FIRST_WORD_S, IDLE_S = 5.0, 60.0
 LOOK_S = 1.0
 SAY_AGAIN_S = 60.0
-NEWCOMERS_S = 0.02  #: who came within the last LOOK_S, and has not said anything, is looked at so often
+NEWCOMERS_S = 0.02  #: interval of checks of new connections without a message
 NEWCOMERS_MS = int(1_000 * NEWCOMERS_S)
-#: of a client, before HELLO has come to its end: that has some hundred
+#: of a client, before its first message is complete: HELLO has some hundred
 FIRST_BYTES = limits.CONTROL_BYTES_MAX
-ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: of anybody, without a message coming to its end
+ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: of any connection, without a complete message
 
 QUOTA = Quota()
 ENDLESS = "sends a message without end"
@@ -39,24 +39,24 @@ class Visitor:
     def __init__(self, address: str, now_s: float) -> None:
         self.address, self.heard_s = address, now_s
         self.spoke = False
-        self.nameless = False  #: it spoke, and nobody tells when it does
-        self.bytes = 0  #: that had come when it was heard last,
-        self.came = 0  #: and when it was looked at last
-        self.moving = False  #: a part of a message came between the last two looks
+        self.nameless = False  #: it sent messages, but libzmq does not tell which connection sent them
+        self.bytes = 0  #: bytes that had arrived at its last complete message,
+        self.came = 0  #: and at the last check
+        self.moving = False  #: a part of a message arrived between the last two checks
 
 
 class Visitors:
-    """By descriptor. `first_bytes`: how much somebody may send before a first message has come to its end.
-    `turned_away` counts those that found no place, or were hung up on."""
+    """Connections by descriptor. `first_bytes`: limit of bytes before the first message is complete.
+    `turned_away` counts connections that exceeded a quota or were closed here."""
 
     def __init__(self, quota: Quota = QUOTA, first_bytes: int = ENDLESS_BYTES) -> None:
         self._at_all, self._of_address = quota.connections, quota.address_connections
         self._first_bytes = first_bytes
         self._by_fd: dict[int, Visitor] = {}
-        self.newcomers: dict[int, Visitor] = {}  #: who has not said anything yet
-        self._newcomers_look_s = 0.0  # when to look at those,
-        self._all_look_s = 0.0  # and at all
-        self.look_s = 0.0  #: the earlier of both: before it neither look has work
+        self.newcomers: dict[int, Visitor] = {}  #: connections without a complete message
+        self._newcomers_look_s = 0.0  # time of their next check,
+        self._all_look_s = 0.0  # and of the next check of all
+        self.look_s = 0.0  #: the earlier of both times
         self._counts: dict[str, int] = {}
         self._say_s = 0.0
         self.turned_away = 0
@@ -65,8 +65,8 @@ class Visitors:
         return len(self._by_fd)
 
     def came(self, fd: int, now_s: float) -> None:
-        """A connection was accepted."""
-        self.left(fd)  # its end was told late, or not at all
+        """Add a connection that was accepted, or close it if a quota is reached."""
+        self.left(fd)  # the monitor told its end late, or not at all
         address = _address(fd)
         host = host_of(address)
         if len(self._by_fd) >= self._at_all:
@@ -79,7 +79,7 @@ class Visitors:
             self._counts[host] = self._counts.get(host, 0) + 1
 
     def address(self, fd: int) -> str:
-        """The host at the other end."""
+        """Return the address of the host at the other end."""
         visitor = self._by_fd.get(fd)
         address = visitor.address if visitor is not None else _address(fd)
         return THIS_HOST if _local(address) else address
@@ -94,15 +94,19 @@ class Visitors:
                 del self._counts[host]
 
     def heard(self, fd: int, now_s: float) -> None:
-        """A whole message came from there."""
+        """Note that a complete message came from a connection."""
         visitor = self._by_fd.get(fd)
         if visitor is not None:
             visitor.heard_s, visitor.spoke, visitor.bytes = now_s, True, _received(fd)
             visitor.moving = False
 
     def heard_nameless(self, count: int, named: Container[int], now_s: float) -> None:
-        """Whole messages came from so many connections of which libzmq tells no descriptor, since they speak
-        ZMTP 2. It was all that have sent something, unless they are more. `named`: those of the others."""
+        """Note complete messages of connections whose descriptor libzmq does not tell, because they use
+        ZMTP 2.
+
+        `count`: how many such connections sent a message. If at most that many connections have sent bytes,
+        all of them did. `named`: descriptors that libzmq told.
+        """
         if not count:
             return
         unheard = {
@@ -117,12 +121,12 @@ class Visitors:
                 visitor.spoke = visitor.nameless = True
 
     def due(self, now_s: float) -> bool:
-        """True if all connections are to be checked now, beside the new ones."""
+        """Whether it is time to check all connections, not only the new ones."""
         return now_s >= self._all_look_s
 
     def look(self, now_s: float, all_taken: bool) -> None:
-        """Hangs up on who sends a message without end, and, in a crowd, on who says nothing. `all_taken`: no
-        whole message waits to be taken."""
+        """Close connections that send an endless message and, if there are more than CROWD, those that send
+        nothing. `all_taken`: no complete message waits to be received."""
         self._all_look_s = now_s + LOOK_S
         self._set_look()
         crowd = len(self._by_fd) > CROWD
@@ -140,8 +144,8 @@ class Visitors:
         self.look_s = min(self._all_look_s, newcomers_s)
 
     def look_at_newcomers(self, spoke: Container[int], now_s: float, all_taken: bool) -> None:
-        """As `look`, without waiting for a second to pass: a host can send a gigabyte in one. `spoke`: from
-        where a whole message has come."""
+        """Check new connections as `look` does, but more often: a host can send a gigabyte in a second.
+        `spoke`: connections that have sent a complete message."""
         self._newcomers_look_s = now_s + NEWCOMERS_S
         for fd, visitor in list(self.newcomers.items()):
             if fd in spoke or visitor.spoke or now_s - visitor.heard_s > LOOK_S:
@@ -153,7 +157,7 @@ class Visitors:
         self._set_look()
 
     def moving(self, fd: int) -> bool:
-        """Whether a message is under way from there, of which a part came in the last second or two."""
+        """Whether a part of an incomplete message came from a connection in the last second or two."""
         visitor = self._by_fd.get(fd)
         return visitor is not None and visitor.moving
 
@@ -162,11 +166,11 @@ class Visitors:
         visitor.moving, visitor.came = received > max(visitor.came, visitor.bytes), received
 
     def _is_endless(self, visitor: Visitor) -> bool:
-        """Whether too much has come since a message came to its end."""
+        """Whether too many bytes have come since the last complete message."""
         return visitor.came - visitor.bytes > (ENDLESS_BYTES if visitor.spoke else self._first_bytes)
 
     def hang_up(self, fd: int) -> None:
-        """A connection ends now."""
+        """Close a connection."""
         with suppress(OSError), socket_of(fd) as ended:
             ended.shutdown(socket.SHUT_RDWR)
 
@@ -184,7 +188,7 @@ class Visitors:
 
 
 def _address(fd: int) -> str:
-    """Of the other end, without its port; "" over ipc, and when it is gone already."""
+    """Return the address of the other end without its port; "" over ipc, or if the connection has ended."""
     try:
         with socket_of(fd) as found:
             name = found.getpeername()
@@ -194,17 +198,18 @@ def _address(fd: int) -> str:
 
 
 def _local(address: str) -> bool:
-    """Whether it is this host, on which all users and programs have one address."""
+    """Whether an address is of this host; all programs on it share one address."""
     return not address or address == "::1" or address.startswith(("127.", "::ffff:127."))
 
 
 def _received(fd: int) -> int:
-    """Bytes that came over a connection so far; 0 when nobody counts them."""
+    """Return the bytes that a connection has received; 0 where the kernel does not count them."""
     found = counted(fd)
     return found.received if found is not None else 0
 
 
 def taken(fd: int) -> int | None:
-    """Bytes that the other end of a connection has taken so far; None when nobody counts them."""
+    """Return the bytes that the other end of a connection has acknowledged; None where the kernel does not
+    count them."""
     found = counted(fd)
     return found.taken if found is not None else None

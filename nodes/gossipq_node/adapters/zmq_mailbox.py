@@ -1,9 +1,9 @@
-"""The Mailbox over ZeroMQ: a ROUTER for clients, one for those that encrypt, one for peers, and a DEALER to
-each peer that was written to.
+"""The Mailbox over ZeroMQ: a ROUTER for clients, one for clients that encrypt, one for peers, and a DEALER to
+each peer to which this process sent a message.
 
 A message is [control] or [control, batch] behind the routing frame; a forwarded one is [client id, b"",
-control, (batch)]. High-water marks only bound memory when a peer does not keep to its credit: then sends fail
-and are counted, never block.
+control, (batch)]. High-water marks only limit memory if a peer does not keep to its credit: then sends fail
+and are counted; they never block.
 """
 
 import errno
@@ -44,29 +44,28 @@ CLIENTS, DOOR, PEERS, DEALER = (
     b"e",
     b"p",
     b"d",
-)  #: first part of an origin: through which socket it came
-#: messages of one connection that wait here before TCP holds it back: of a client 1 GiB, be each of the
-#: largest size. A turn takes what waits: with 16 of them a node worked a tenth more for each record of small
-#: batches
+)  #: first part of an origin: the socket by which a message came
+#: messages of one connection that wait here before TCP blocks its sender: of a client at most 1 GiB, if each
+#: has the largest size. A turn takes all that wait: with a queue of 16, small batches cost a tenth more
 RECEIVE_QUEUE = 64
 PEER_RECEIVE_QUEUE = 1_000
-SEND_QUEUE = 10_000  #: messages one peer has not read; credit keeps it far below
-PEER_QUEUE = 1_000  #: messages to a peer that cannot be reached now
-SOCKETS_MAX = 4_096  #: of libzmq; an address that is dialled takes three, as it is watched
+SEND_QUEUE = 10_000  #: messages that one peer has not read; credit keeps the number far below
+PEER_QUEUE = 1_000  #: messages to a peer that is unreachable
+SOCKETS_MAX = 4_096  #: of libzmq; a dialled address takes three, because it is monitored
 HANDSHAKE_MS = 5_000
 LINGER_MS = 500
 BACKLOG = 1_024
 KEEPALIVE_S = 60
-#: to peers: a wire that was cut is given up and tried again
+#: to peers: a connection that was cut is closed and opened again
 HEARTBEAT_MS, SILENCE_MS = 1_000, 3_000
-#: libzmq never reconnects by itself: it would send what waits to whoever listens at the address by then
+#: libzmq must not reconnect by itself: it would send waiting messages to another process at that address
 NO_RECONNECT = -1
 REDIAL_S = 0.2  #: between the end of a connection and the next attempt; up to the same more at random
-DIALS_S = 0.1  #: between two looks at which connections have ended
-PEERS_S = NEWCOMERS_S  #: and at who has come and gone by the door for peers
-#: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
+DIALS_S = 0.1  #: between two checks for ended connections
+PEERS_S = NEWCOMERS_S  #: and between two checks of the door for peers
+#: the connection of an address that is idle for this long is closed; a live peer sends every 10 s
 IDLE_S = 60.0
-SETTLED_MS = 50  #: after its monitor a ROUTER itself knows within that time that a connection has ended
+SETTLED_MS = 50  #: after its monitor, a ROUTER itself notices within this time that a connection has ended
 SETTLED_S = SETTLED_MS / 1_000
 FRAME_HEAD_BYTES = 2  #: the least that ZeroMQ sends with a frame
 QUOTA = Quota()
@@ -82,16 +81,17 @@ _BAD_FRAMES = encode(
     )
 )
 _STILL_THERE = encode(Pong())
-_send = zmq.backend.Socket.send  #: the socket's own looks for options of kinds that are not used here
+_send = zmq.backend.Socket.send  #: Socket.send of pyzmq also handles options that are not used here
 _CAME, _ENDED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
 _IN = int(zmq.POLLIN)
 
 
 class Connections:
-    """Which connections of a ROUTER have ended, told by its monitor within milliseconds.
+    """Finds the ended connections of a ROUTER, within milliseconds, by its monitor.
 
-    The monitor names a file descriptor, and that may be another connection's by the time it is read: so each
-    connection that had it is sent a PONG. ROUTER_MANDATORY refuses that for who is gone.
+    The monitor names a file descriptor, which may belong to another connection by the time the event is read.
+    So each connection that had the descriptor is sent a PONG. With ROUTER_MANDATORY, that fails for a
+    connection that has ended.
     """
 
     def __init__(
@@ -105,25 +105,27 @@ class Connections:
         address = f"inproc://monitor-{id(router)}"
         router.monitor(address, _CAME | _ENDED)
         self.monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
-        self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
+        self.monitor.set(zmq.RCVHWM, 0)  # a full queue would block the I/O thread of libzmq
         self.monitor.connect(address)
         self.visitors = Visitors(quota, first_bytes)
         self.spoke: set[bytes] = set()  #: connections with a message since the last check
-        self._nameless: set[bytes] = set()  # of them, those whose descriptor nobody tells
-        self._sent: dict[bytes, int] = {}  # bytes, by connection,
-        self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
+        self._nameless: set[bytes] = set()  # of them, those whose descriptor libzmq does not tell
+        self._sent: dict[bytes, int] = {}  # bytes sent, by connection,
+        self._taken: dict[bytes, int] = {}  # and how many of them it had taken at the last check
         self.known: dict[bytes, int] = {}  #: connection -> its descriptor
         self._by_fd: dict[int, set[bytes]] = {}
-        self._ended: set[int] = set()  # descriptors of connections that ended before anything came from them
-        self.doubted: dict[bytes, float] = {}  #: until when it may be gone though it takes a message
-        self._keys: dict[bytes, bytes] = {}  # of nodes, at an encrypted door, by connection
+        self._ended: set[int] = set()  # descriptors of connections that ended without a message
+        self.doubted: dict[
+            bytes, float
+        ] = {}  #: connection -> until when it may have ended although a send succeeds
+        self._keys: dict[bytes, bytes] = {}  # keys of nodes, by connection, at an encrypted door
 
     def meet(self, frame: "zmq.Frame") -> None:
-        """The first frame of a message of a connection that is not in `known`."""
+        """Note the descriptor of a connection that is not in `known`, from the first frame of its message."""
         name = frame.bytes
         try:
             fd = self.known[name] = int(frame.get(zmq.SRCFD))
-        except zmq.ZMQError:  # of ZMTP 2; and within this process there is none
+        except zmq.ZMQError:  # a connection with ZMTP 2, or within this process
             self._nameless.add(name)
             return
         self._by_fd.setdefault(fd, set()).add(name)
@@ -132,20 +134,20 @@ class Connections:
             self.doubted[name] = time.monotonic() + SETTLED_S
 
     def key(self, frame: "zmq.Frame") -> bytes:
-        """The public key of who sent the first frame of a message by an encrypted door."""
+        """Return the public key of the sender of a first frame, at an encrypted door."""
         name = frame.bytes
         key = self._keys[name] = bytes.fromhex(str(frame.get("User-Id")))
         return key
 
     def hang_up(self, admitted: frozenset[bytes]) -> None:
-        """On all whose keys are none of these. What has come from them is not heard either."""
+        """Close all connections with other keys than these. Their waiting messages are dropped too."""
         for name in [name for name, key in self._keys.items() if key not in admitted]:
             del self._keys[name]
             if name in self.known:
                 self.visitors.hang_up(self.known[name])
 
     def watch(self, now_s: float) -> None:
-        """Of a door whose owner need not know who is gone: nobody has more connections there than may be."""
+        """Check the connections of a door, without reporting those that have ended."""
         self._follow(now_s)
         for name in self.doubted:
             self.known.pop(name, None)
@@ -155,7 +157,7 @@ class Connections:
             self.look(now_s)
 
     def _follow(self, now_s: float) -> None:
-        """Takes what the monitor says."""
+        """Handle the events of the monitor."""
         while int(self.monitor.get(zmq.EVENTS)) & _IN:
             event = self.monitor.recv_multipart(zmq.NOBLOCK)[0]
             fd = int.from_bytes(event[2:6], "little")
@@ -170,31 +172,32 @@ class Connections:
                 self.doubted |= dict.fromkeys(names, now_s + SETTLED_S)
 
     def gone(self, now_s: float, told: bool) -> list[bytes]:
-        """Those that ended since the last call. Call it when what came from them is taken. `told`: the
-        monitor has something to say."""
+        """Return connections that ended since the last call. Call it when all their messages are received.
+        `told`: the monitor has events."""
         if told:
             self._follow(now_s)
         if not self.doubted:
             return []
-        self._router.get(zmq.EVENTS)  # makes it take note of ends that it has not looked at yet
+        self._router.get(zmq.EVENTS)  # makes libzmq handle ends that it has not handled yet
         fresh_s = now_s + SETTLED_S
         look = [name for name, until_s in self.doubted.items() if until_s >= fresh_s or until_s <= now_s]
         return [name for name in look if self._is_gone(name, self.doubted[name] <= now_s)]
 
     def _is_gone(self, name: bytes, certain: bool) -> bool:
-        """The monitor may speak before the ROUTER knows: who seems to live is asked again a moment later."""
+        """Whether a connection has ended. The monitor may report an end before the ROUTER notices it, so a
+        connection that seems alive is checked again a moment later (`certain`)."""
         try:
             self._router.send(name, _MORE)
             self._router.send(_STILL_THERE, _NOW)
         except zmq.ZMQError as error:
-            if error.errno != errno.EAGAIN:  # that one does not read, and may be there
+            if error.errno != errno.EAGAIN:  # EAGAIN: the client does not read, and may be alive
                 del self.doubted[name]
                 for about in (self.known, self._sent, self._taken):
                     about.pop(name, None)
                 return True
         if certain:
             del self.doubted[name]
-            fd = self.known.pop(name, None)  # its next message tells whether with this descriptor
+            fd = self.known.pop(name, None)  # its next message tells its descriptor again
             if fd is not None:
                 self._by_fd.setdefault(fd, set()).add(name)
         return False
@@ -212,20 +215,20 @@ class Connections:
         return True
 
     def unread(self, name: bytes, enough: int) -> int:
-        """Bytes that were sent there and have not been taken; not exactly so while they are fewer than
-        `enough`."""
+        """Return how many sent bytes the other end has not taken. The number is exact only from `enough` on,
+        because asking the kernel costs a call."""
         sent, had = self._sent.get(name, 0), self._taken.get(name, 0)
         if sent - had < enough:
             return sent - had
         found = taken(self.known[name]) if name in self.known else None
         if found is None:
-            found = sent  # nobody can tell
-        # what ZeroMQ says by itself is not counted in `sent`
+            found = sent  # the kernel does not count them
+        # `sent` lacks the frames that ZeroMQ sends by itself
         self._sent[name], self._taken[name] = max(sent, found), found
         return self._sent[name] - found
 
     def moving(self, name: bytes) -> bool:
-        """Whether a message is under way from there."""
+        """Whether parts of an incomplete message are arriving."""
         return name in self.known and self.visitors.moving(self.known[name])
 
     def look(self, now_s: float) -> None:
@@ -242,7 +245,7 @@ class Connections:
             visitors.look_at_newcomers(self._by_fd, now_s, self._all_taken())
 
     def _all_taken(self) -> bool:
-        """Whether no whole message waits to be taken."""
+        """Whether no complete message waits in the ROUTER."""
         return not int(self._router.get(zmq.EVENTS)) & _IN
 
     def close(self) -> None:
@@ -251,17 +254,17 @@ class Connections:
 
 
 def _check_path(path: str) -> None:
-    """Raises ConfigError: libzmq would replace whatever lies there by its socket."""
+    """Raise ConfigError if a file is at the path that is no socket of this user: libzmq would replace it."""
     with suppress(FileNotFoundError):
         about = os.lstat(path)
         if not stat.S_ISSOCK(about.st_mode) or about.st_uid != os.geteuid():
             raise ConfigError(
-                f"{path} is there, and no socket of this user", "choose another path with --bind ipc://PATH"
+                f"{path} exists, and is no socket of this user", "choose another path with --bind ipc://PATH"
             )
 
 
 def _bind_at(router: "zmq.Socket[bytes]", endpoint: str) -> None:
-    """Raises ConfigError, and closes the socket."""
+    """Bind a socket. If that fails, close it and raise ConfigError."""
     try:
         if endpoint.startswith(IPC):
             _check_path(endpoint.removeprefix(IPC))
@@ -276,8 +279,8 @@ def _bind_at(router: "zmq.Socket[bytes]", endpoint: str) -> None:
 
 
 class _Dealer:
-    """A connection that this process makes. `redial_s`: it has ended, and the next one is made then;
-    `forwards`: clients' messages went over it."""
+    """A connection that this process opens. `redial_s`: when to open the next one, if this one has ended.
+    `forwards`: it carried messages of clients."""
 
     __slots__ = ("forwards", "redial_s", "serial", "socket")
 
@@ -288,9 +291,11 @@ class _Dealer:
 
 
 class ZmqMailbox:
-    """Sockets of one actor; all calls come from one thread. `wake` are file descriptors that end a wait early
-    while readable: the owner reads or closes them. `relayed` counts answers passed on to clients on behalf of
-    `forward`."""
+    """The sockets of one actor. All calls come from one thread.
+
+    `wake` are file descriptors that end a wait early while they are readable; the owner reads or closes them.
+    `relayed` counts answers that were passed to clients for which `forward` sent messages.
+    """
 
     def __init__(
         self,
@@ -302,9 +307,11 @@ class ZmqMailbox:
         doors: Sequence[str] = (),
         look_up: LookUp = ipv4_addresses,
     ) -> None:
-        """Binds `clients`, `peers` ("" = not wanted) and, encrypted for clients, `doors`; `quota`: how
-        many connections may be there; `look_up`: finds the addresses of a host name, and may block. Raises
-        ConfigError when an endpoint cannot be bound."""
+        """Bind `clients`, `peers` ("" = none) and the encrypted `doors` for clients.
+
+        `quota`: maximum number of connections. `look_up`: finds the addresses of a host name, and may block.
+        Raises ConfigError if an endpoint cannot be bound.
+        """
         self.bad_frames = self._dropped = self.relayed = 0
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
@@ -313,18 +320,18 @@ class ZmqMailbox:
         self._book = curve.AddressBook(keys) if keys is not None else None
         self._poller = zmq.Poller()
         self._doorkeys = curve.Doorkeys(keys) if keys is not None else None
-        self._dials, self._dials_s = curve.Dials(self._context), 0.0  # when they are looked at
+        self._dials, self._dials_s = curve.Dials(self._context), 0.0  # time of their next check
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
-        self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
+        self._connections: dict[bytes, Connections] = {}  # of clients, by door,
         self._peers: Connections | None = None  # and of other nodes
-        self._peers_s = 0.0  # when those are looked at
-        self._ready: dict[object, int] = {}  # sockets, also monitors, that were readable at the last look
+        self._peers_s = 0.0  # time of their next check
+        self._ready: dict[object, int] = {}  # sockets and monitors that were readable at the last poll
         self._named = NamedPeers(look_up)
         self._poller.register(self._named.fd, zmq.POLLIN)
         self._dealers: dict[str, _Dealer] = {}
         self._serials = count(1)
-        self._used: set[str] = set()  # addresses of dealers that were, since
-        self._idle_s = 0.0  # when that is looked at
+        self._used: set[str] = set()  # addresses used since the last check for idle ones
+        self._idle_s = 0.0  # time of that check
         #: with the routing tag, in the order they are drained
         self._inputs: list[tuple[zmq.Socket[bytes], bytes]] = []
         for fd in wake:
@@ -383,8 +390,8 @@ class ZmqMailbox:
         return router
 
     def receive(self, timeout_ms: int | None) -> list[Incoming]:
-        """See ports.Mailbox. Returns [] at once while a descriptor of `wake` is readable and no mail is
-        there."""
+        """See ports.Mailbox. Returns [] at once while a descriptor of `wake` is readable and no message
+        waits."""
         if (now_s := time.monotonic()) >= self._idle_s:
             self._idle_s = now_s + IDLE_S
             self._let_go()
@@ -413,7 +420,7 @@ class ZmqMailbox:
         return arrived
 
     def _drain(self, socket: "zmq.Socket[bytes]", tag: bytes, arrived: list[Incoming], room: int) -> int:
-        """Takes what is there into `arrived`; returns the bytes still allowed in this turn."""
+        """Receive waiting messages into `arrived`. Return the bytes that this turn may still receive."""
         receive, endpoint, alone = socket.recv, b"" if tag in self._routers else tag, [(socket, _IN)]
         serial = self._dealers[tag.decode()].serial if endpoint else b""
         connections = self._peers if tag == PEERS else self._connections.get(tag)
@@ -424,7 +431,7 @@ class ZmqMailbox:
                 break
             try:
                 frame = receive(_NOW, False)
-            except zmq.Again:  # who sent it is gone
+            except zmq.Again:  # its sender has ended
                 break
             key, name = b"", frame.bytes
             if connections is not None:
@@ -463,7 +470,7 @@ class ZmqMailbox:
         return room
 
     def _relay(self, frames: list[bytes]) -> None:
-        """A peer's answer to a client that `forward` spoke for."""
+        """Pass the answer of a peer to the client whose message `forward` sent."""
         if not self._dealers[frames[0].decode()].forwards:
             self.bad_frames += 1
             return
@@ -488,7 +495,7 @@ class ZmqMailbox:
                 _send(socket, batch, _NOW)
             else:
                 _send(socket, control, _NOW)
-        except zmq.ZMQError:  # EHOSTUNREACH: gone; EAGAIN: does not read. Only the first frame can fail
+        except zmq.ZMQError:  # EHOSTUNREACH: ended; EAGAIN: does not read. Only the first frame can fail
             self._dropped += 1
             return False
         return True
@@ -530,17 +537,17 @@ class ZmqMailbox:
         dealer = self._dealers.get(endpoint) or self._connect(endpoint)
         if dealer is None:
             return self._named.keep(endpoint, (control, bytes(batch)))
-        if dealer.redial_s is not None:  # a peer that is away is said something again and again
+        if dealer.redial_s is not None:  # messages to a peer that is away are repeated, so none is queued
             return False
         if self._send(dealer.socket, (), control, batch):
             return True
-        self._ended(endpoint, time.monotonic())  # or its queue is full of old news
+        self._ended(endpoint, time.monotonic())  # its queue is full of outdated messages
         return False
 
     def forward(self, connection: Origin, message: Incoming) -> bool:
         """Sends a client's message to a peer in the client's name, over the connection on which that peer
         has answered. Answers go straight back to the client."""
-        if len(message.origin) != 2:  # came with an envelope of its own: one hop is all there is
+        if len(message.origin) != 2:  # it was forwarded already: one hop is the limit
             self.bad_frames += 1
             return False
         routing = (b"".join(message.origin), b"")
@@ -555,7 +562,7 @@ class ZmqMailbox:
         return dealer is not None and dealer.serial == origin[2] and dealer.redial_s is None
 
     def _send_on(self, origin: Origin, routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
-        """Over the connection on which an answer came, or not at all."""
+        """Send over the connection on which an answer came; drop the message if that has ended."""
         if not self.stands(origin):
             self._dropped += 1
             return False
@@ -579,9 +586,9 @@ class ZmqMailbox:
         return origin[1].decode() if origin[0] == DEALER else ""
 
     def _connect(self, endpoint: str) -> "_Dealer | None":
-        """None when the process has no file descriptor left for it: what is sent to it is dropped until then,
-        as what is sent to a peer that is away. Also None when its host has no address yet; then `_named`
-        keeps mail for it."""
+        """Open a connection to a peer. Return None if the process has no file descriptor left: its messages are
+        dropped, as those to a peer that is away. Also return None while its host has no address; `_named`
+        then keeps its messages."""
         dealer: zmq.Socket[bytes] | None = None
         name = name_in(self._dialling(endpoint)[0])
         number = self._named.address(endpoint, name) if name else ""
@@ -592,7 +599,7 @@ class ZmqMailbox:
             self._dial(dealer, endpoint, number)
         except zmq.ZMQError:
             if dealer is not None:
-                dealer.close(0)  # who is not closed keeps `close` from ending
+                dealer.close(0)  # an open socket would keep `close` from returning
             self._dropped += 1
             return None
         self._poller.register(dealer, zmq.POLLIN)
@@ -601,7 +608,7 @@ class ZmqMailbox:
         return made
 
     def _dial(self, dealer: "zmq.Socket[bytes]", endpoint: str, number: str) -> None:
-        """`number`: the address of its host, if the endpoint has a name."""
+        """Open a connection. `number`: the address of the host, if the endpoint has a name."""
         dealer.set(zmq.LINGER, 0)
         dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         dealer.set(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
@@ -613,7 +620,7 @@ class ZmqMailbox:
         if encrypted and self._keys is not None and self._doorkeys is not None:
             curve.knock(dealer, self._keys, self._doorkeys.of(endpoint))
         self._dials.watch(endpoint, dealer, time.monotonic())
-        with suppress(zmq.ZMQError):  # no address: the dial is given up like one without a descriptor
+        with suppress(zmq.ZMQError):  # without an address the dial fails, like one without a descriptor
             dealer.set(zmq.IPV6, int(is_ipv6(address)))
             dealer.connect(address)
 
@@ -639,9 +646,9 @@ class ZmqMailbox:
         self._turn_away()
 
     def _turn_away(self) -> None:
-        """Who is not admitted, or not any more."""
+        """Close connections of peers that are not admitted."""
         if self._peers is not None and self._gate is not None and self._locked:
-            self._peers.watch(time.monotonic())  # a descriptor may be somebody else's by now
+            self._peers.watch(time.monotonic())  # a descriptor may belong to another connection by now
             self._peers.hang_up(self._gate.admitted)
 
     def encrypted(self, origin: Origin) -> bool:
@@ -656,13 +663,13 @@ class ZmqMailbox:
         dealer.close(0)
 
     def _look_at_dials(self, now_s: float) -> None:
-        """Which connections have ended. The next message to such an address makes another one, when it is
-        time for that."""
+        """Find ended connections to peers. The next message to such an address opens another one, after its
+        redial time."""
         for endpoint, handshake_failed in self._dials.ended(now_s).items():
             self._ended(endpoint, now_s)
             if handshake_failed and self._doorkeys is not None and self._doorkeys.several:
                 self._doorkeys.failed(endpoint)
-                self._dealers[endpoint].redial_s = now_s  # at once, by the next key
+                self._dealers[endpoint].redial_s = now_s  # at once, with the next key
         for endpoint, dealer in list(self._dealers.items()):
             if dealer.redial_s is not None and dealer.redial_s <= now_s:
                 self._disconnect(endpoint)
@@ -680,7 +687,8 @@ class ZmqMailbox:
                 self.send(endpoint, control, batch)
 
     def _let_go(self) -> None:
-        """Of addresses that nobody uses any more: a node that left the roster would be dialled for ever."""
+        """Close the connections of idle addresses: otherwise a node that left the roster would be dialled for
+        ever."""
         for endpoint in self._dealers.keys() - self._used:
             self._disconnect(endpoint)
         self._named.forget_unused(self._used)
@@ -702,7 +710,7 @@ class ZmqMailbox:
         return gone
 
     def close(self) -> None:
-        """Gives what was sent half a second to leave."""
+        """Close all sockets. Sent messages have half a second to leave."""
         for endpoint in list(self._dealers):
             self._disconnect(endpoint)
         for connections in (*self._connections.values(), self._peers):
@@ -715,6 +723,6 @@ class ZmqMailbox:
         self._named.close()
         self._context.term()
         for endpoint in self._bound:
-            if endpoint.startswith(IPC):  # libzmq leaves the socket's file behind
+            if endpoint.startswith(IPC):  # libzmq does not remove the file of the socket
                 with suppress(OSError):
                     os.unlink(endpoint.removeprefix(IPC))
