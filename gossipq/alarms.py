@@ -120,8 +120,8 @@ KINDS: dict[str, Kind] = {
     ),
     "last_copy": Kind(
         CRITICAL,
-        "A shard that had copies on several disks has only one that is in sync. It goes on, and a confirm "
-        "means one disk until the others are back.",
+        "A shard that had copies on several disks has only one that is in sync. It keeps serving, and a "
+        "confirm means one disk until the others are back.",
         "Which nodes are silent? Start them, or let them catch up; a node that is gone for good is replaced "
         "after replace_ms.",
         "gossipq cluster ls",

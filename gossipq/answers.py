@@ -1,4 +1,5 @@
-"""What `mq.topic`, `mq.group`, `mq.dead`, `mq.record` and `mq.admin` return. See `gossipq_client.answers`."""
+"""The answers of `mq.topic`, `mq.group`, `mq.dead`, `mq.record` and `mq.admin`. See
+`gossipq_client.answers`."""
 
 from gossipq_client.answers import (
     Access,

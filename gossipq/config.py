@@ -386,8 +386,8 @@ def _check_relations(config: Config, origins: dict[str, str]) -> None:
     for key, value, at in (("node.bind", node.bind, place), ("node.gossip", node.gossip, gossip)):
         if not at.is_loopback and not node.insecure and not _has_secret(config):
             raise ConfigError(
-                f"{origins[key]}: {key} = {value!r} is open to other machines, and nobody checks who comes",
-                "make keys, users and what other nodes join by: `gossipq init --bind ...`; or add "
+                f"{origins[key]}: {key} = {value!r} is open to other machines, without any authentication",
+                "create keys, users and invitations with `gossipq init --bind ...`; or add "
                 "--secret-file FILE, the same on all nodes; or --insecure if that network is yours alone; or "
                 "bind 127.0.0.1",
             )

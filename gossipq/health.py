@@ -112,7 +112,7 @@ MEANINGS: dict[State, Meaning] = {
     State.STALE: Meaning(
         Scope.OBSERVER,
         True,
-        "What is shown is older than three seconds; its age stands beside it.",
+        "The figures shown are older than three seconds; their age is beside them.",
         "gossipq status",
     ),
     State.HEALTHY: Meaning(

@@ -1,4 +1,4 @@
-"""What runs around publishes and handlers. See `gossipq_client.middleware`."""
+"""Layers that run around publishes and handlers. See `gossipq_client.middleware`."""
 
 from gossipq_client.middleware import Compression, MessageLog, Middleware, Outgoing
 

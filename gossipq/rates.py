@@ -69,7 +69,7 @@ def check_owned(quota: Quota, payer: Payer, what: str, *, owned: int, count: int
 
 
 class _Account:
-    """What one payer has left in this second, in thousandths; negative if it took too much.
+    """The rest of one payer's allowance for this second, in thousandths; negative if it took too much.
 
     Thousandths, because the refill of one millisecond can be less than one request.
     """

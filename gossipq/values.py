@@ -358,7 +358,7 @@ class Ref(msgspec.Struct, array_like=True, frozen=True):
 
 
 class JobResult(msgspec.Struct, array_like=True, frozen=True):
-    """What a handler returned for the record at `offset`, as its consumer sends it with the ack."""
+    """The return value of a handler for the record at `offset`, which its consumer sends with the ack."""
 
     partition: PartitionKey
     offset: Offset

@@ -80,7 +80,7 @@ def check_session(session: bytes, key: bytes) -> None:
         )
     if not key and session[0] & OWNED:
         raise BadRequest(
-            "this session belongs to who has its key",
+            "this session belongs to the client that has its key",
             hint="say HELLO with the key, or with a session of your own",
         )
 

@@ -1,4 +1,4 @@
-"""What the rooms of a shard share: requests, the clocks of a turn, the log, and the answers."""
+"""Parts that the rooms of a shard share: requests, the clocks of a turn, the log, and the answers."""
 
 from gossipq.core.desk.desk import INTERNAL, INTERNAL_HINT, Answers, Counts, Desk, Fault, refusal
 from gossipq.core.desk.pending import Pending

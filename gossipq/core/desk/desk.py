@@ -69,7 +69,7 @@ class Answers(Struct, eq=False):
 
 
 class Counts(Struct, eq=False):
-    """What a copy has counted since it was opened."""
+    """The counters of a copy since it was opened."""
 
     published: int = 0  #: records
     acked: int = 0  #: records

@@ -85,7 +85,7 @@ def due(
     trimming: Collection[PartitionKey] = (),
     wanted: Mapping[PartitionKey, int] = NOTHING,
 ) -> tuple[list[Trim], PartitionKey | None]:
-    """Return the trims that are due, and the partition at which the next pass goes on.
+    """Return the trims that are due, and the partition at which the next pass continues.
 
     One pass examines SLICES_MAX slices, from partition `begin` on; the partition is None if all
     were examined. `needed` and `trimming` as from `awaited`. `wanted`: by full partition, the bytes of

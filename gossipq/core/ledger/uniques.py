@@ -2,7 +2,7 @@
 
 The names of one entry are one row, found through an index in memory, as ids are. A name is free when its
 time is over or its record is done in every group, so an ack costs nothing: the record is looked up when
-the name comes again. Rows whose names are free are deleted a few at a time: each entry with unique names
+the name is used again. Rows whose names are free are deleted a few at a time: each entry with unique names
 looks at some of the others.
 """
 

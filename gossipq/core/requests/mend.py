@@ -1,6 +1,8 @@
-"""What operators and owners change: CANCEL, RESCHEDULE, EDIT, REQUEUE, REPLAY_DEAD, PURGE_DEAD, SET_GROUP.
+"""Requests that change records and groups: CANCEL, RESCHEDULE, EDIT, REQUEUE, REPLAY_DEAD, PURGE_DEAD,
+SET_GROUP.
 
-Checked here against what is committed and held now, logged, and answered when the entry is stored.
+Each is checked against the committed state and the current leases, logged, and answered when its entry is
+stored.
 
 With key order, a record that an operator requeues or replays may pass other records of its key,
 because the operator asked for it now.
@@ -141,7 +143,7 @@ class MendRequests:
         if named.offset >= 0:
             raise WrongState(
                 f"the record is due already, it has offset {named.offset}",
-                hint="gossipq msg requeue hands it out again at once",
+                hint="gossipq msg requeue delivers it again at once",
             )
         if self._ledger.schedule.get(named.partition, named.entry, named.record) is None:
             raise WrongState("the record is cancelled already")
@@ -199,7 +201,7 @@ class MendRequests:
             )
         if cursor.fresh(offset, offset + 1):
             raise WrongState(
-                "the record is ready and was never handed out", hint="gossipq why tells what it waits for"
+                "the record is ready and was never delivered", hint="gossipq why tells what it waits for"
             )
         waits = dead is not None or (cursor.exceptional and cursor.exceptions.at(offset) is not None)
         if not waits and not cursor.acks.cover(offset, offset + 1):

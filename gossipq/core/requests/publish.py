@@ -168,8 +168,8 @@ class PublishRequests:
     def _fits(
         self, partition: PartitionKey, state: PartitionState, info: BatchInfo, config: TopicConfig
     ) -> bool:
-        """Whether a partition has room for a batch, or gets it: the oldest leave, but none that is not
-        due."""
+        """Whether a partition has room for a batch. With overflow `drop_oldest` the oldest records are
+        removed, but never records that are not due."""
         if not config.bytes_max:
             return True
         crowded = state.bytes + info.size > config.bytes_max
@@ -181,15 +181,16 @@ class PublishRequests:
         return not info.columns & DELAY or state.scheduled_bytes + info.size <= scheduled_max
 
     def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
-        """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is
-        not."""
+        """Whether a batch is stored or logged already. It must not be refused then, because a refusal means
+        certainly not stored."""
         if self._ledger.knows(partition, info):
             return True
         brings = self._bringing.get((partition, info.producer, info.sequence), 0)
         return bool(info.sequence) and brings > self._ledger.applied
 
     def _forget_brought(self) -> None:
-        """Forget batches that are applied. They are many by now: a look at each turn would cost as much."""
+        """Forget batches that are applied. They are removed when they are many: doing it each turn would
+        cost as much as storing them."""
         applied = self._ledger.applied
         self._bringing = {name: at for name, at in self._bringing.items() if at > applied}
         self._bringing_max = max(BRINGING_MIN, 2 * len(self._bringing))

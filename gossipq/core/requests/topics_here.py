@@ -11,7 +11,7 @@ from gossipq.types import META_SHARD, PARTITION_BITS, PartitionKey, partition_of
 
 TOPIC_ASK_MS = 200
 TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
-GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
+GONE, ELSEWHERE = -1, -2  #: in place of a time: the topic does not exist; it has no partition in this shard
 
 
 class TopicsHere:
@@ -20,7 +20,8 @@ class TopicsHere:
         self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, GONE or ELSEWHERE
 
     def unknown(self, partition: PartitionKey) -> GossipqError:
-        """A topic this shard has not logged: the register is asked, the client comes again."""
+        """Return the error for a topic that this shard has not logged. If the register was not asked
+        lately, ask it; the client tries again."""
         topic_id = topic_id_of(partition)
         asked_ms = self._asked.get(topic_id, 0)
         known = self._ledger.topics.get(topic_id)
@@ -49,14 +50,14 @@ class TopicsHere:
         return Busy(f"the topic with id {topic_id} is not known here yet", retry_after_ms=20)
 
     def serve(self, request: Request) -> None:
-        """The register names a topic of this shard, or says that there is none: it is logged, and the
-        register hears of it. Raises BadRequest."""
+        """Log a topic that the register announces or removes, and confirm it to the register. Raises
+        BadRequest."""
         message: InstallTopic = request.message
         info, deleted = message.topic, message.deleted
         within("topic id", info.id, 1, TOPIC_ID_MAX)
         known, removed = self._ledger.topics.get(info.id), self._ledger.removed(info.id)
         if known is not None and info.name not in ("", known.name):
-            # of a register that has lost its newest entries, and gives their indexes away again
+            # the register lost its newest entries, and uses their ids again
             if not deleted:
                 raise BadRequest(
                     f"topic {info.name!r} has the id of {known.name!r}, which is here and in no register",

@@ -1,4 +1,4 @@
-"""What the core needs of a sealed batch: fixed-width columns and cuts.
+"""The parts of a sealed batch that the core reads: fixed-width columns and cuts.
 
 The node passes an implementation in (`gossipq.wire.opener`).
 """

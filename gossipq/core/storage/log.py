@@ -136,7 +136,7 @@ def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
 
 
 class EntryKind(NamedTuple):
-    """What all entries of a kind have in common."""
+    """The properties that all entries of a kind share."""
 
     decode: Callable[[bytes], Any]  #: their payload
     version: int = 1  #: in which this code writes it

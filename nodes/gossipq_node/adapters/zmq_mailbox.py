@@ -307,11 +307,8 @@ class ZmqMailbox:
         doors: Sequence[str] = (),
         look_up: LookUp = ipv4_addresses,
     ) -> None:
-        """Bind `clients`, `peers` ("" = none) and the encrypted `doors` for clients.
-
-        `quota`: maximum number of connections. `look_up`: finds the addresses of a host name, and may block.
-        Raises ConfigError if an endpoint cannot be bound.
-        """
+        """Bind `clients`, `peers` ("" = none) and the encrypted `doors` for clients. `quota`: maximum number
+        of connections. `look_up`: finds the addresses of a host name, and may block. Raises ConfigError."""
         self.bad_frames = self._dropped = self.relayed = 0
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
@@ -586,9 +583,9 @@ class ZmqMailbox:
         return origin[1].decode() if origin[0] == DEALER else ""
 
     def _connect(self, endpoint: str) -> "_Dealer | None":
-        """Open a connection to a peer. Return None if the process has no file descriptor left: its messages are
-        dropped, as those to a peer that is away. Also return None while its host has no address; `_named`
-        then keeps its messages."""
+        """Open a connection to a peer. Return None if the process has no file descriptor left: its messages
+        are dropped, as those to a peer that is away. Also return None while its host has no address;
+        `_named` then keeps its messages."""
         dealer: zmq.Socket[bytes] | None = None
         name = name_in(self._dialling(endpoint)[0])
         number = self._named.address(endpoint, name) if name else ""
