@@ -202,3 +202,11 @@ def test_what_was_found_names_commits_of_this_repository() -> None:
         pytest.skip("this is no checkout with its history")
     short = {commit[:7] for commit in known.stdout.split()}
     assert [commit for commit in commits if commit not in short] == []
+
+
+@pytest.mark.parametrize(("name", "words_max"), [("README.md", 900), ("CHANGELOG.md", 600)])
+def test_budgets_of_words(name: str, words_max: int) -> None:
+    """Words of prose, without code blocks and the targets of links."""
+    text = (HOME / name).read_text("utf-8")
+    prose = re.sub(r"```.*?```|\]\([^)]*\)|[|]", "", text, flags=re.DOTALL)
+    assert sum(any(map(str.isalnum, word)) for word in prose.split()) <= words_max
