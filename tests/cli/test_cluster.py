@@ -309,7 +309,7 @@ def test_config_set_says_what_files_may_say_from_now_on(town: Town, gossipq, tmp
 
 def test_drain_and_undo(town: Town, gossipq) -> None:
     ran = gossipq("cluster", "drain", "bob")
-    assert (ran.code, ran.out) == (0, "bob is being drained\n")
+    assert (ran.code, ran.out) == (0, "bob is being drained; undo: gossipq cluster drain bob --undo\n")
     assert "gossipq cluster rm bob" in ran.err
     assert gossipq("cluster", "drain", "bob", "--undo", "-o", "json").code == 0
     assert town.words == [("bob", "leaving"), ("bob", "in")]
@@ -334,7 +334,7 @@ def test_drain_waits_until_nothing_is_left(town: Town, gossipq, monkeypatch: pyt
 
     monkeypatch.setattr("gossipq_cli.commands.cluster.time.sleep", moved)
     ran = gossipq("cluster", "drain", "bob", "--wait", "30")
-    assert (ran.code, ran.out) == (0, "bob has no copies left\n")
+    assert (ran.code, ran.out) == (0, "bob has no copies left; undo: gossipq cluster drain bob --undo\n")
 
 
 def test_rm_asks_first(town: Town, gossipq) -> None:

@@ -235,7 +235,7 @@ def test_dlq_wrong_ranges(orders, gossipq, verb: str, given: str, says: str) -> 
 def test_dlq_purge(orders, gossipq) -> None:
     orders.answers["dead.purge"] = 12
     ran = gossipq("dlq", "purge", "orders", "-g", "billing", "--dry-run")
-    assert ran == (0, "12 dead letters would be purged\n", "")
+    assert ran == (0, "12 dead letters of billing would be removed for good\n", "")
     assert orders.called("dead.purge") == [(("orders", "billing", None), {"dry_run": True})]
     ran = gossipq("dlq", "purge", "orders", "-g", "billing")
     assert (ran.code, ran.out) == (2, "")
@@ -244,13 +244,17 @@ def test_dlq_purge(orders, gossipq) -> None:
     )
     assert len(orders.called("dead.purge")) == 2
     ran = gossipq("dlq", "purge", "orders", "-g", "billing", "0/17", "--yes")
-    assert ran.out == "12 dead letters purged\n"
-    assert orders.called("dead.purge")[-1] == (("orders", "billing", [(0, 17, 18)]), {})
+    assert ran.out == "12 dead letters of billing removed for good\n"
+    assert orders.called("dead.purge")[-1] == (("orders", "billing", [(0, 17, 18)]), {"dry_run": False})
 
 
 def test_dlq_purge_of_none_asks_nobody(orders, gossipq) -> None:
     orders.answers["dead.purge"] = 0
-    assert gossipq("dlq", "purge", "orders", "-g", "billing") == (0, "0 dead letters purged\n", "")
+    assert gossipq("dlq", "purge", "orders", "-g", "billing") == (
+        0,
+        "0 dead letters of billing removed for good\n",
+        "",
+    )
 
 
 # --- group
@@ -319,9 +323,10 @@ def test_group_show(orders, gossipq) -> None:
 def test_group_pause_and_resume(orders, gossipq) -> None:
     orders.answers |= {"group.pause": None, "group.resume": None}
     ran = gossipq("group", "pause", "orders", "-g", "billing")
-    assert ran == (0, "billing on orders is paused; gossipq group resume orders billing ends that\n", "")
+    assert ran == (0, "billing on orders is paused; undo: gossipq group resume orders billing\n", "")
     ran = gossipq("group", "resume", "orders", "billing")
-    assert ran == (0, "billing on orders is resumed: 4 records ready\n", "")
+    said = "billing on orders is resumed: 4 records ready; undo: gossipq group pause orders billing\n"
+    assert ran == (0, said, "")
     assert (orders.called("group.pause"), orders.called("group.resume")) == (
         [(("orders", "billing"), {})],
     ) * 2

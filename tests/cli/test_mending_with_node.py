@@ -169,9 +169,15 @@ def test_dead_letters_are_purged(ask, topic: str, mq: Client) -> None:
     ask("pub", topic, "--count", "3", "{n}", "-q")
     failed(mq, topic)
     until(lambda: json.loads(ask("group", "lag", topic, "-o", "json").out)[0]["dead"] == 3)
-    assert ask("dlq", "purge", topic, "-g", "team", "--dry-run").out == "3 dead letters would be purged\n"
+    assert (
+        ask("dlq", "purge", topic, "-g", "team", "--dry-run").out
+        == "3 dead letters of team would be removed for good\n"
+    )
     assert ask("dlq", "purge", topic, "-g", "team", "0/0-1").code == 2
-    assert ask("dlq", "purge", topic, "-g", "team", "0/0-1", "--yes").out == "2 dead letters purged\n"
+    assert (
+        ask("dlq", "purge", topic, "-g", "team", "0/0-1", "--yes").out
+        == "2 dead letters of team removed for good\n"
+    )
     assert ask("dlq", "ls", topic, "-o", "names").out == f"{topic}/0/2\n"
     row = json.loads(ask("group", "show", topic, "team", "-o", "json").out)
     assert (row["dead"], row["voided"], row["lag"]) == (1, 2, 0)
@@ -280,7 +286,9 @@ def test_a_group_is_paused_and_goes_on(ask, topic: str, shared_node) -> None:
     assert "paused" in ask("group", "ls", topic).out
     with gossipq_client.connect(shared_node.endpoint) as mq:
         assert not mq.fetch(topic, "team", wait=0.3)
-    assert ask("group", "resume", topic, "team").out == f"team on {topic} is resumed: 1 record ready\n"
+    assert ask("group", "resume", topic, "team").out == (
+        f"team on {topic} is resumed: 1 record ready; undo: gossipq group pause {topic} team\n"
+    )
     assert ask("sub", topic, "-g", "team", "-n", "1").out == "1\n"
     assert ask("why", topic, "--group", "nobody").code == 4
 

@@ -134,10 +134,13 @@ def test_topic_set_takes_what_create_takes(gossipq: Callable[..., Any], asked: A
 
 
 def test_topic_purge(gossipq: Callable[..., Any], asked: Any) -> None:
-    assert gossipq("topic", "purge", "orders", "--dry-run").out == "12 records would go\n"
+    assert (
+        gossipq("topic", "purge", "orders", "--dry-run").out
+        == "12 records of orders would be removed for good\n"
+    )
     ran = gossipq("topic", "purge", "orders", "-p", "0", "--yes")
-    assert (ran.code, ran.out) == (0, "12 records removed\n")
-    assert asked.called("topic.purge")[-1] == (("orders", 0), {})
+    assert (ran.code, ran.out) == (0, "12 records of orders/0 removed for good\n")
+    assert asked.called("topic.purge")[-1] == (("orders", 0), {"dry_run": False})
 
 
 # --- group
@@ -175,14 +178,17 @@ def test_group_set(gossipq: Callable[..., Any], asked: Any) -> None:
     assert asked.called("group.configure") == [(("orders", "billing"), {"alarm_lag": 7})]
 
 
+BACK = "; undo: gossipq group seek orders billing --to 3"  #: the only partition was there
+
+
 @pytest.mark.parametrize(("to", "place"), [("first", "first"), ("new", "new"), ("17", 17)])
 def test_group_seek(gossipq: Callable[..., Any], asked: Any, to: str, place: object) -> None:
     ran = gossipq("group", "seek", "orders", "billing", "--to", to, "--yes")
     assert ran.code == 0
-    assert ran.err == f"billing on orders goes on from {to}: 3 records again, 0 records skipped\n"
+    assert ran.err == f"billing on orders moved to {to}: 3 records again, 0 records skipped{BACK}\n"
     assert asked.called("group.seek") == [
         (("orders", "billing", place), {"dry_run": True}),
-        (("orders", "billing", place), {}),
+        (("orders", "billing", place), {"dry_run": False}),
     ]
 
 

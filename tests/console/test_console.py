@@ -152,7 +152,7 @@ def test_reading_and_mending_without_a_script(node: RunningNode, browser: Browse
             ("group", "orders", "billing"),
             "",
             "would be ready for billing",
-            "letter made ready",
+            "letter ready for billing again",
         ),
         (
             "pause",
@@ -164,6 +164,10 @@ def test_reading_and_mending_without_a_script(node: RunningNode, browser: Browse
     ):
         assert would in browser.act(verb, *subject, text=text).text
         assert did in browser.act(verb, *subject, text=text, sure=True).text
+    undo = browser.act("pause", "group", "orders", "billing", sure=True).text
+    assert "undo: resume" not in undo, "it was paused already"
+    assert "undo: pause" in browser.act("resume", "group", "orders", "billing", sure=True).text
+    assert "undo: resume" in browser.act("pause", "group", "orders", "billing", sure=True).text
     assert "6 plums" in browser.get("message?ref=orders/0/3").text
     until(lambda: "paused" in browser.get("groups?like=billing").text)
     assert "4 records of orders would be removed for good" in browser.act("purge", "topic", "orders").text

@@ -9,10 +9,13 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossipq.texts import number, printable
 from gossipq_cli.options import Choices
+
+if TYPE_CHECKING:
+    from gossipq_ops.actions import Outcome
 
 Row = Mapping[str, Any]
 FRAME = 3  #: columns of the terminal that borders take for each column of a table
@@ -105,6 +108,13 @@ class Output:
             yield row
         if self.form == "json":
             self.write(json_text(found))
+
+    def did(self, outcome: "Outcome", name: str) -> None:
+        """Print what a verb would do or did, and the command that takes it back."""
+        from gossipq_ops.verbs import undo_command, with_undo
+
+        undo = {"undo": undo_command(outcome.undo)} if outcome.undo else {}
+        self.one({**outcome.row, **undo}, with_undo(outcome.text, outcome.undo), name)
 
     def one(self, row: Row, text: str = "", name: str = "") -> None:
         """Print a single answer: a JSON object, its name, or `text`

@@ -1,7 +1,13 @@
-"""Previews and executes the verbs of `verbs` with a client that is handed in. Pure."""
+"""Does the verbs of `verbs`, or tells what they would do, with a client that is handed in. Pure.
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+The command line, `gossipq top` and the console all call these functions, so that a verb has one text
+and one undo on all of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gossipq.errors import WrongState
 from gossipq.messages import StatusReply
@@ -9,8 +15,9 @@ from gossipq.texts import many, typed
 from gossipq.values import ClientRow, GroupStats
 from gossipq_ops.clusters import ClusterView
 from gossipq_ops.inputs import place_of, seconds_of
-from gossipq_ops.questions import Act, Done
+from gossipq_ops.questions import Act, Done, Subject
 from gossipq_ops.sums import waiting_of
+from gossipq_ops.verbs import undo_of
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -18,9 +25,19 @@ if TYPE_CHECKING:
 
 RANGES_AT_ONCE = 1_000  #: ranges of dead letters in one request
 MOVES_SHOWN = 4
+SESSION_DIGITS = 8  #: of a session: enough to identify it
 
 Connect = Callable[[str], "Client"]  #: a client of the node at this address; "" = of any node
-Action = Callable[["Client", Act, bool, "Means"], str]  #: (client, act, only try, means) -> sentence
+Ranges = Sequence[tuple[int, int, int]]  #: partition, first offset, end
+Action = Callable[["Client", Act, bool, "Means"], "Outcome"]  #: (client, act, only preview, means)
+
+
+class Outcome(NamedTuple):
+    """What a verb would do, or did."""
+
+    text: str
+    row: Mapping[str, Any] = MappingProxyType({})  #: for `-o json`
+    undo: Act | None = None  #: takes it back; None: nothing does
 
 
 class Move(Protocol):
@@ -46,55 +63,75 @@ class Means(NamedTuple):
 
 def preview(mq: "Client", act: Act, means: Means) -> Done:
     """Return what an act would do. Raises GossipqError, and ValueError for a wrong text."""
-    return Done(ACTIONS[act.subject.kind, act.verb](mq, act, True, means))
+    return Done(ACTIONS[act.subject.kind, act.verb](mq, act, True, means).text)
 
 
 def execute(mq: "Client", act: Act, means: Means) -> Done:
     """Execute an act. Raises as `preview`."""
-    return Done(ACTIONS[act.subject.kind, act.verb](mq, act, False, means))
+    outcome = ACTIONS[act.subject.kind, act.verb](mq, act, False, means)
+    return Done(outcome.text, outcome.undo)
 
 
 # --- one record
 
 
-def _requeue(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    (ref,) = act.subject.names
-    return f"{mq.record(ref).requeue(group=act.text)} is ready for {act.text}"
+def requeue(mq: "Client", where: dict[str, Any], group: str) -> Outcome:
+    ref = mq.record(**where).requeue(group=group)
+    return Outcome(f"{ref} is ready for {group}", {"ref": ref, "group": group})
 
 
-def _edit(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    (ref,) = act.subject.names
-    return f"{ref} is void, {mq.record(ref).edit(value=act.text).ref} replaces it"
+def edit(mq: "Client", where: dict[str, Any], name: str, **change: Any) -> Outcome:
+    receipt = mq.record(**where).edit(**change)
+    row = {"ref": receipt.ref, "partition": receipt.partition, "offset": receipt.offset}
+    return Outcome(f"{name} is void, {receipt.ref} replaces it", row)
 
 
-def _reschedule(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    (ref,) = act.subject.names
-    return f"{mq.record(ref).reschedule(delay=seconds_of(act.text))} is due in {act.text}"
+def reschedule(mq: "Client", where: dict[str, Any], **when: Any) -> Outcome:
+    ref = mq.record(**where).reschedule(**when)
+    at: datetime | None = when.get("at")
+    due = f"in {when['delay']:g} s" if at is None else f"at {at:%Y-%m-%d %H:%M:%S%z}"
+    return Outcome(f"{ref} is due {due}", {"ref": ref})
 
 
-def _cancel(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    (ref,) = act.subject.names
-    return f"cancelled {mq.record(ref).cancel(reason='')}"
-
-
-def _rm(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    (ref,) = act.subject.names
-    return f"removed {mq.record(ref).cancel(reason='removed')}"
+def cancel(mq: "Client", where: dict[str, Any], reason: str = "") -> Outcome:
+    ref = mq.record(**where).cancel(reason=reason)
+    return Outcome(f"{'removed' if reason == 'removed' else 'cancelled'} {ref}", {"ref": ref})
 
 
 # --- a group, and its dead letters
 
 
-def _replay(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    topic, group = act.subject.names
-    count = mq.dead(topic, group).replay(dry_run=dry)
-    return f"{many(count, 'dead letter')} {'would be' if dry else 'made'} ready for {group} again"
+def replay(
+    mq: "Client",
+    topic: str,
+    group: str,
+    ranges: Ranges | None = None,
+    to: str | None = None,
+    dry: bool = False,
+) -> Outcome:
+    """Redeliver dead letters, all or some, or publish them to another topic."""
+    count = _in_portions(mq.dead(topic, group).replay, ranges, to=to, dry_run=dry)
+    done = f"published to {to}" if to else f"ready for {group} again"
+    row = {"topic": topic, "group": group, "to": to, "count": count, "dry_run": dry}
+    return Outcome(f"{many(count, 'dead letter')} {_would(dry)}{done}", row)
 
 
-def _purge(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    topic, group = act.subject.names
-    count = mq.dead(topic, group).purge(dry_run=dry)
-    return f"{many(count, 'dead letter')} of {group} {'would be ' if dry else ''}removed for good"
+def purge(mq: "Client", topic: str, group: str, ranges: Ranges | None = None, dry: bool = False) -> Outcome:
+    """Remove dead letters, all or some."""
+    count = _in_portions(mq.dead(topic, group).purge, ranges, dry_run=dry)
+    row = {"topic": topic, "group": group, "count": count, "dry_run": dry}
+    return Outcome(f"{many(count, 'dead letter')} of {group} {_would(dry)}removed for good", row)
+
+
+def _would(dry: bool) -> str:
+    return "would be " if dry else ""
+
+
+def _in_portions(verb: Callable[..., int], ranges: Ranges | None, **options: Any) -> int:
+    if ranges is None:
+        return verb(None, **options)
+    portions = (ranges[at : at + RANGES_AT_ONCE] for at in range(0, len(ranges), RANGES_AT_ONCE))
+    return sum(verb(portion, **options) for portion in portions)
 
 
 def letters_of(mq: "Client", act: Act) -> Iterator["DeadLetter"]:
@@ -103,33 +140,6 @@ def letters_of(mq: "Client", act: Act) -> Iterator["DeadLetter"]:
     for letter in mq.dead(topic, group).letters(values=False):
         if (letter.reason, letter.error) == (reason, error):
             yield letter
-
-
-def _of_some(mq: "Client", act: Act, dry: bool, replay: bool) -> int:
-    """Replay or purge some dead letters in portions, or only count them. Returns how many."""
-    topic, group = act.subject.names[:2]
-    dead = mq.dead(topic, group)
-    verb = dead.replay if replay else dead.purge
-    ranges = [
-        (letter.partition, letter.offset, letter.offset + letter.count) for letter in letters_of(mq, act)
-    ]
-    return sum(
-        verb(ranges[at : at + RANGES_AT_ONCE], dry_run=dry) for at in range(0, len(ranges), RANGES_AT_ONCE)
-    )
-
-
-def _replay_some(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    count = _of_some(mq, act, dry, replay=True)
-    return (
-        f"{many(count, 'dead letter')} {'would be' if dry else 'made'} ready for {act.subject.names[1]} again"
-    )
-
-
-def _purge_some(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    count = _of_some(mq, act, dry, replay=False)
-    return (
-        f"{many(count, 'dead letter')} of {act.subject.names[1]} {'would be ' if dry else ''}removed for good"
-    )
 
 
 def _parts(mq: "Client", topic: str, group: str) -> list[GroupStats]:
@@ -142,62 +152,64 @@ def _parts(mq: "Client", topic: str, group: str) -> list[GroupStats]:
     return found
 
 
-def _waiting(parts: list[GroupStats]) -> int:
-    """Count the records that no consumer holds."""
-    return sum(map(waiting_of, parts))
+def pause(mq: "Client", topic: str, group: str, dry: bool = False) -> Outcome:
+    return _set_paused(mq, topic, group, dry, paused=True)
 
 
-def _pause(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    topic, group = act.subject.names
+def resume(mq: "Client", topic: str, group: str, dry: bool = False) -> Outcome:
+    return _set_paused(mq, topic, group, dry, paused=False)
+
+
+def _set_paused(mq: "Client", topic: str, group: str, dry: bool, paused: bool) -> Outcome:
+    """Pause or resume a group. There is no undo if it was so before."""
     parts = _parts(mq, topic, group)
+    waiting, consumers = sum(map(waiting_of, parts)), max(part.consumers for part in parts)
+    was = any(part.paused for part in parts) if not paused else all(part.paused for part in parts)
+    row = {"topic": topic, "group": group, "paused": paused, "partitions": len(parts)}
+    subject = Subject("group", (topic, group))
     if not dry:
-        mq.group(topic, group).pause()
-        return f"{group} on {topic} is paused"
-    told = "it is paused already; " if all(part.paused for part in parts) else ""
-    flying = sum(part.in_flight for part in parts)
-    return (
-        f"{told}{many(max(part.consumers for part in parts), 'consumer')} would get nothing more of "
-        f"{many(_waiting(parts), 'record')}; {flying:,} in flight may be acked"
-    )
+        (mq.group(topic, group).pause if paused else mq.group(topic, group).resume)()
+        ready = "" if paused else f": {many(sum(part.ready for part in parts), 'record')} ready"
+        undo = undo_of(Act("pause" if paused else "resume", subject)) if was != paused else None
+        return Outcome(f"{group} on {topic} is {'paused' if paused else 'resumed'}{ready}", row, undo)
+    if paused:
+        said = "it is paused already; " if was else ""
+        flying = sum(part.in_flight for part in parts)
+        nothing = f"{many(consumers, 'consumer')} would get nothing more of {many(waiting, 'record')}"
+        return Outcome(f"{said}{nothing}; {flying:,} in flight may be acked", row)
+    said = "" if was else "it is not paused; "
+    return Outcome(f"{said}{many(waiting, 'record')} would go to {many(consumers, 'consumer')}", row)
 
 
-def _resume(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    topic, group = act.subject.names
-    parts = _parts(mq, topic, group)
-    if not dry:
-        mq.group(topic, group).resume()
-        return f"{group} on {topic} goes on"
-    told = "" if any(part.paused for part in parts) else "it is not paused; "
-    there = max(part.consumers for part in parts)
-    return f"{told}{many(_waiting(parts), 'record')} would go to {many(there, 'consumer')}"
-
-
-def _seek(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    topic, group = act.subject.names
-    rows = mq.group(topic, group).seek(place_of(act.text), dry_run=dry)
+def seek(mq: "Client", topic: str, group: str, to: str, dry: bool = False) -> Outcome:
+    """Move a group. The undo leads back, if the group has one partition: others have several places."""
+    rows = mq.group(topic, group).seek(place_of(to), dry_run=dry)
     again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
     what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
-    return f"{group} on {topic} {'would go' if dry else 'goes'} on from {act.text}: {what}"
+    undo = Act("seek", Subject("group", (topic, group)), str(rows[0].before)) if len(rows) == 1 else None
+    text = f"{group} on {topic} {'would move' if dry else 'moved'} to {to}: {what}"
+    return Outcome(text, {"partitions": rows}, None if dry else undo)
 
 
 # --- topics
 
 
-def _empty(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    topic, *number = act.subject.names
-    count = mq.topic(topic).purge(int(number[0]) if number else None, dry_run=dry)
-    told = f"{many(count, 'record')} of {'/'.join(act.subject.names)}"
-    return f"{told} {'would be ' if dry else ''}removed for good"
+def empty(mq: "Client", topic: str, partition: int | None = None, dry: bool = False) -> Outcome:
+    """Remove all records that a topic, or one of its partitions, has now."""
+    count = mq.topic(topic).purge(partition, dry_run=dry)
+    place = topic if partition is None else f"{topic}/{partition}"
+    row = {"topic": topic, "partition": partition, "count": count, "dry_run": dry}
+    return Outcome(f"{many(count, 'record')} of {place} {_would(dry)}removed for good", row)
 
 
 # --- clients and nodes
 
 
-def _sessions(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
+def _session(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
     """Return the session with this beginning, and its rows. Raises WrongState."""
     rows: dict[bytes, list[ClientRow]] = {}
     for row in mq.admin.raw.clients():
-        if row.session.hex().startswith(begins):
+        if row.session.hex().startswith(begins.lower()):
             rows.setdefault(row.session, []).append(row)
     if not rows:
         raise WrongState(f"session {begins} is gone already", hint="gossipq client ls")
@@ -206,68 +218,108 @@ def _sessions(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
     return next(iter(rows.items()))
 
 
-def _kick(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    session, rows = _sessions(mq, act.subject.names[0])
-    for_s = seconds_of(act.text)
+def kick(mq: "Client", begins: str, for_s: float, dry: bool = False) -> Outcome:
+    """End the session that begins with these digits. Its client may connect again after `for_s`."""
+    session, rows = _session(mq, begins)
     for_ms = round(for_s * 1_000)
     held = many(sum(each.in_flight for row in rows for each in row.subscriptions), "record")
-    name = next((row.client for row in rows if row.client), "") or act.subject.names[0]
+    client = next((row.client for row in rows if row.client), "")
+    name = f"{client or 'a client'} ({session.hex()[:SESSION_DIGITS]})"
+    row = {"session": session.hex(), "client": client, "for_ms": for_ms}
     if dry:
-        return f"{name} holds {held}; it may not reconnect for {typed(for_ms)}"
+        return Outcome(f"{name} holds {held}; it may not reconnect for {typed(for_ms)}", row)
     mq.admin.kick(session, for_s)
-    return f"{name} may not reconnect for {typed(for_ms)}; {held} redelivered"
+    return Outcome(f"{name} may not reconnect for {typed(for_ms)}; {held} redelivered", row)
 
 
-def _drain(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    (name,) = act.subject.names
+def drain(mq: "Client", node: str, secret: Callable[[], bytes], dry: bool = False) -> Outcome:
+    row = {"node": node, "state": "leaving"}
     if dry:
-        told = mq.admin.raw.status()
-        if not any(member.name == name for member in told.members):
-            raise WrongState(f"no node is named {name} any more", hint="gossipq cluster ls")
-        stays = sum(member.state == "in" and member.name != name for member in told.members)
-        return f"all that {name} leads and keeps would move to the {many(stays, 'other node')}"
-    mq.admin.raw.set_member(name, "leaving", means.secret())
-    return f"{name} is being drained; `gossipq cluster show {name}` says what is left"
+        members = mq.admin.raw.status().members
+        if not any(member.name == node for member in members):
+            raise WrongState(f"no node is named {node} any more", hint="gossipq cluster ls")
+        stays = sum(member.state == "in" and member.name != node for member in members)
+        return Outcome(f"all that {node} leads and keeps would move to the {many(stays, 'other node')}", row)
+    mq.admin.raw.set_member(node, "leaving", secret())
+    return Outcome(f"{node} is being drained", row, undo_of(Act("drain", Subject("node", (node,)))))
 
 
-def _undrain(mq: "Client", act: Act, dry: bool, means: Means) -> str:
-    (name,) = act.subject.names
+def undrain(mq: "Client", node: str, secret: Callable[[], bytes], dry: bool = False) -> Outcome:
+    row = {"node": node, "state": "in"}
     if dry:
-        state = next(
-            (member.state for member in mq.admin.raw.status().members if member.name == name), "gone"
-        )
-        return f"{name} is {state!r} in the roster, and would be 'in'"
-    mq.admin.raw.set_member(name, "in", means.secret())
-    return f"{name} stays: its drain is cancelled"
+        states = {member.name: member.state for member in mq.admin.raw.status().members}
+        return Outcome(f"{node} is {states.get(node, 'gone')!r} in the roster, and would be 'in'", row)
+    mq.admin.raw.set_member(node, "in", secret())
+    text = f"{node} stays: its drain is cancelled"
+    return Outcome(text, row, undo_of(Act("undrain", Subject("node", (node,)))))
 
 
-def _rebalance(mq: "Client", act: Act, dry: bool, means: Means) -> str:
+def _rebalance(mq: "Client", means: Means) -> Outcome:
     """Return the planned moves, by the answers of all nodes; for silent ones, by their leaders."""
     plans = means.plans(means.look(mq.admin.raw.status()))
     moves = [f"{row.shard} to {row.leads_then}" for row in plans if row.moves]
     if not moves:
-        return "every shard is where it should be"
+        return Outcome("every shard is where it should be")
     more = f" and {len(moves) - MOVES_SHOWN} more" if len(moves) > MOVES_SHOWN else ""
-    return f"{len(moves)} of {len(plans)} shards will move: {', '.join(moves[:MOVES_SHOWN])}{more}"
+    shown = ", ".join(moves[:MOVES_SHOWN])
+    return Outcome(f"{len(moves)} of {len(plans)} shards will move: {shown}{more}")
+
+
+def _on_names(verb: Callable[..., Outcome]) -> Action:
+    """Return the action of a verb that takes the names of its row and no text."""
+
+    def action(mq: "Client", act: Act, dry: bool, means: Means) -> Outcome:
+        return verb(mq, *act.subject.names, dry=dry)
+
+    return action
+
+
+def _on_record(verb: Callable[["Client", dict[str, Any], Act], Outcome]) -> Action:
+    """Return the action on a record. Its question is in the table: it has no preview."""
+
+    def action(mq: "Client", act: Act, dry: bool, means: Means) -> Outcome:
+        return verb(mq, {"name": act.subject.names[0]}, act)
+
+    return action
+
+
+def _on_some(verb: Callable[..., Outcome]) -> Action:
+    """Return the action on the dead letters of a group that have the same reason."""
+
+    def action(mq: "Client", act: Act, dry: bool, means: Means) -> Outcome:
+        topic, group = act.subject.names[:2]
+        letters = letters_of(mq, act)
+        ranges = [(each.partition, each.offset, each.offset + each.count) for each in letters]
+        return verb(mq, topic, group, ranges, dry=dry)
+
+    return action
 
 
 ACTIONS: dict[tuple[str, str], Action] = {
-    ("record", "requeue"): _requeue,
-    ("record", "edit"): _edit,
-    ("record", "reschedule"): _reschedule,
-    ("record", "cancel"): _cancel,
-    ("record", "rm"): _rm,
-    ("group", "replay"): _replay,
-    ("group", "purge"): _purge,
-    ("group", "pause"): _pause,
-    ("group", "resume"): _resume,
-    ("group", "seek"): _seek,
-    ("dead", "replay"): _replay_some,
-    ("dead", "purge"): _purge_some,
-    ("topic", "purge"): _empty,
-    ("partition", "purge"): _empty,
-    ("client", "kick"): _kick,
-    ("node", "drain"): _drain,
-    ("node", "undrain"): _undrain,
-    ("node", "rebalance"): _rebalance,
+    ("record", "requeue"): _on_record(lambda mq, where, act: requeue(mq, where, act.text)),
+    ("record", "edit"): _on_record(lambda mq, where, act: edit(mq, where, where["name"], value=act.text)),
+    ("record", "reschedule"): _on_record(
+        lambda mq, where, act: reschedule(mq, where, delay=seconds_of(act.text))
+    ),
+    ("record", "cancel"): _on_record(lambda mq, where, act: cancel(mq, where)),
+    ("record", "rm"): _on_record(lambda mq, where, act: cancel(mq, where, "removed")),
+    ("group", "replay"): _on_names(replay),
+    ("group", "purge"): _on_names(purge),
+    ("group", "pause"): _on_names(pause),
+    ("group", "resume"): _on_names(resume),
+    ("group", "seek"): lambda mq, act, dry, means: seek(
+        mq, act.subject.names[0], act.subject.names[1], act.text, dry=dry
+    ),
+    ("dead", "replay"): _on_some(replay),
+    ("dead", "purge"): _on_some(purge),
+    ("topic", "purge"): _on_names(empty),
+    ("partition", "purge"): lambda mq, act, dry, means: empty(
+        mq, act.subject.names[0], int(act.subject.names[1]), dry=dry
+    ),
+    ("client", "kick"): lambda mq, act, dry, means: kick(
+        mq, act.subject.names[0], seconds_of(act.text), dry=dry
+    ),
+    ("node", "drain"): lambda mq, act, dry, means: drain(mq, act.subject.names[0], means.secret, dry=dry),
+    ("node", "undrain"): lambda mq, act, dry, means: undrain(mq, act.subject.names[0], means.secret, dry=dry),
+    ("node", "rebalance"): lambda mq, act, dry, means: _rebalance(mq, means),
 }

@@ -139,6 +139,7 @@ class Standing(NamedTuple):
 
 class Done(NamedTuple):
     text: str
+    undo: Act | None = None  #: takes it back; None: nothing does, or nothing was done
 
 
 class Failed(NamedTuple):

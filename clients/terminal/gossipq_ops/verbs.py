@@ -1,7 +1,7 @@
 """The verbs that users can execute on rows of a dashboard: one table for all dashboards. Pure.
 
 A verb belongs to one kind of row. Before it is executed, the user reads what it would do, from the
-cluster's answer (`deeds`), or the question in this table.
+cluster's answer (`actions`), or the question in this table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,7 @@ class Verb(NamedTuple):
     question: str = ""  #: fixed question; "" = the cluster is asked what the verb would do
     shows: bool = False  #: True if it only shows a result
     needs: str = MEND  #: permission on the topic; for a node or client, on the cluster
+    undo: str = ""  #: the verb of the same row that takes it back
 
 
 REPLAY = "redeliver its dead letters, with fresh attempt counters"
@@ -83,9 +84,14 @@ VERBS: Mapping[str, Sequence[Verb]] = {
         Verb("replay", "r", REPLAY, "gossipq dlq replay {0} -g {1}"),
         Verb("purge", "x", PURGE, "gossipq dlq purge {0} -g {1}"),
         Verb(
-            "pause", "p", "pause delivery until it is resumed", "gossipq group pause {0} {1}", needs=OPERATE
+            "pause",
+            "p",
+            "pause delivery until it is resumed",
+            "gossipq group pause {0} {1}",
+            needs=OPERATE,
+            undo="resume",
         ),
-        Verb("resume", "u", "resume delivery", "gossipq group resume {0} {1}", needs=OPERATE),
+        Verb("resume", "u", "resume delivery", "gossipq group resume {0} {1}", needs=OPERATE, undo="pause"),
         Verb(
             "seek",
             "s",
@@ -123,8 +129,22 @@ VERBS: Mapping[str, Sequence[Verb]] = {
         ),
     ),
     "node": (
-        Verb("drain", "d", "move everything away from it", "gossipq cluster drain {0}", needs=CLUSTER),
-        Verb("undrain", "u", "cancel its drain", "gossipq cluster drain {0} --undo", needs=CLUSTER),
+        Verb(
+            "drain",
+            "d",
+            "move everything away from it",
+            "gossipq cluster drain {0}",
+            needs=CLUSTER,
+            undo="undrain",
+        ),
+        Verb(
+            "undrain",
+            "u",
+            "cancel its drain",
+            "gossipq cluster drain {0} --undo",
+            needs=CLUSTER,
+            undo="drain",
+        ),
         Verb("rebalance", "b", PLAN, "gossipq cluster rebalance --plan", shows=True, needs=OBSERVE),
     ),
 }
@@ -145,6 +165,21 @@ def verb_of(act: Act) -> Verb:
 def command_of(verb: Verb, subject: Subject, text: str = "") -> str:
     """Return the equivalent command."""
     return verb.command.format(*subject.names, text=text or "...")
+
+
+def undo_of(act: Act) -> Act | None:
+    """Return the act that takes this one back; None if there is none."""
+    undo = verb_of(act).undo
+    return Act(undo, act.subject) if undo else None
+
+
+def undo_command(undo: Act | None) -> str:
+    return command_of(verb_of(undo), undo.subject, undo.text) if undo else ""
+
+
+def with_undo(text: str, undo: Act | None) -> str:
+    """Return what an act did, and the command that takes it back."""
+    return f"{text}; undo: {undo_command(undo)}" if undo else text
 
 
 def question_of(act: Act) -> str:

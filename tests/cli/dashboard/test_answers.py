@@ -124,26 +124,30 @@ def test_a_search_that_nobody_waits_for_ends(client) -> None:
         (
             Act("requeue", of_record("orders/0/1"), "billing"),
             "record.requeue",
-            ("orders/0/1",),
+            "orders/0/1",
             {"group": "billing"},
         ),
         (
             Act("reschedule", of_record("orders/0/@1.0"), "5m"),
             "record.reschedule",
-            ("orders/0/@1.0",),
+            "orders/0/@1.0",
             {"delay": 300.0},
         ),
-        (Act("cancel", of_record("orders/0/1")), "record.cancel", ("orders/0/1",), {"reason": ""}),
-        (Act("rm", of_record("orders/0/1")), "record.cancel", ("orders/0/1",), {"reason": "removed"}),
-        (Act("edit", of_record("orders/0/1"), "new"), "record.edit", ("orders/0/1",), {"value": "new"}),
+        (Act("cancel", of_record("orders/0/1")), "record.cancel", "orders/0/1", {"reason": ""}),
+        (Act("rm", of_record("orders/0/1")), "record.cancel", "orders/0/1", {"reason": "removed"}),
+        (Act("edit", of_record("orders/0/1"), "new"), "record.edit", "orders/0/1", {"value": "new"}),
     ],
 )
 def test_verbs_are_those_of_the_client(
-    client, act: Act, called: str, name: tuple[str], options: dict[str, object]
+    client, act: Act, called: str, name: str, options: dict[str, object]
 ) -> None:
-    client.answers = {called: SimpleNamespace(ref="orders/0/9") if called == "record.edit" else "orders/0/1"}
+    client.answers = {
+        called: SimpleNamespace(ref="orders/0/9", partition=0, offset=9)
+        if called == "record.edit"
+        else "orders/0/1"
+    }
     assert isinstance(Answerer(client, means(nobody)).answer(act), Done)
-    assert client.called(called) == [(name, options)]
+    assert client.called(called) == [((), {"name": name, **options})]
 
 
 def test_a_wrong_delay_is_told(client) -> None:
@@ -257,7 +261,7 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
     )
     assert told(answerer, "replay", group) == (
         "3 dead letters would be ready for billing again",
-        "3 dead letters made ready for billing again",
+        "3 dead letters ready for billing again",
     )
     assert told(answerer, "pause", group)[1] == f"billing on {topic} is paused"
     assert told(answerer, "resume", group)[0].startswith("5 records would go to ")
@@ -265,7 +269,7 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
     assert isinstance(failed, Failed)
     assert "first, new, or an offset" in failed.text
     until(lambda: isinstance(answerer.answer(Try(Act("seek", group, "first"))), Done))
-    assert told(answerer, "seek", group, "first")[1].startswith(f"billing on {topic} goes on from first: ")
+    assert told(answerer, "seek", group, "first")[1].startswith(f"billing on {topic} moved to first: ")
     assert told(answerer, "purge", Subject("topic", (topic,))) == (
         f"6 records of {topic} would be removed for good",
         f"6 records of {topic} removed for good",
@@ -283,8 +287,8 @@ def test_verbs_of_clients_and_nodes_are_tried_and_then_done(mq: Client, shared_n
         until(lambda: any(row.client == mine and row.subscriptions for row in mq.admin.clients()))
         session = next(row.session.hex() for row in mq.admin.clients() if row.client == mine)
         would, did = told(answerer, "kick", Subject("client", (session[:8],)), "1s")
-        assert would == f"{mine} holds 0 records; it may not reconnect for 1s"
-        assert did == f"{mine} may not reconnect for 1s; 0 records redelivered"
+        assert would == f"{mine} ({session[:8]}) holds 0 records; it may not reconnect for 1s"
+        assert did == f"{mine} ({session[:8]}) may not reconnect for 1s; 0 records redelivered"
         subscription.stop()
     gone = answerer.answer(Try(Act("kick", Subject("client", ("ffffffff",)), "1s")))
     assert gone == Failed("session ffffffff is gone already", "gossipq client ls")

@@ -23,7 +23,7 @@ from gossipq_ops.questions import (
     Try,
     of_record,
 )
-from gossipq_ops.verbs import NAMES, VERBS, command_of, name_of, question_of, verbs_of
+from gossipq_ops.verbs import NAMES, VERBS, command_of, name_of, question_of, undo_of, verbs_of
 
 
 def press(board: Board, ui: Ui, *pressed: str) -> Ui:
@@ -553,3 +553,11 @@ def test_each_verb_has_a_deed_and_keys_are_not_given_twice() -> None:
             assert command_of(verb, subject).startswith("gossipq ")
             assert name_of(subject)
             assert question_of(Act(verb.name, subject, "x")) or not verb.question
+            undo = undo_of(Act(verb.name, subject))
+            assert undo is None or undo_of(undo) == Act(verb.name, subject)
+
+
+def test_what_was_done_names_its_undo(board: Board) -> None:
+    pause = Act("pause", Subject("group", ("orders", "billing")))
+    done = keys.answered(Ui(), pause, Done("billing on orders is paused", undo_of(pause)))
+    assert done.notice == "billing on orders is paused; undo: gossipq group resume orders billing"

@@ -153,7 +153,7 @@ def test_one_acts_from_the_menu(watched: Pane, node) -> None:
     pane.type("a", "r")
     pane.until(r"would be ready for billing again")
     pane.type("y")
-    pane.until(r"1 dead letter made ready for billing again")
+    pane.until(r"1 dead letter ready for billing again")
     pane.type("Escape", "a")
     pane.until(r"r +replay +redeliver its dead letters")
     node.kill()

@@ -4,14 +4,14 @@ from typing import Any
 
 import click
 
-from gossipq.texts import many, size, typed
+from gossipq.texts import size, typed
 from gossipq.values import ClientRow
 from gossipq_cli import ask, failures
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter
-
-SHOWN_BYTES = 4  #: of a session: enough to identify it
+from gossipq_ops import actions
+from gossipq_ops.actions import SESSION_DIGITS
 
 
 @click.group(cls=Noun, lazy=("spool", "conformance"))
@@ -60,7 +60,7 @@ def list_clients(choices: Choices) -> None:
     with ask.connect(choices) as mq:
         rows = sessions(mq.admin.raw.clients())
     columns = [
-        Column("session", lambda text: text[: 2 * SHOWN_BYTES]),
+        Column("session", lambda text: text[:SESSION_DIGITS]),
         Column("client"),
         Column("version"),
         Column("age_ms", typed, right=True, title="age"),
@@ -103,11 +103,9 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
             )
         if len(rows) > 1:
             raise click.UsageError(f"{session} is the beginning of {len(rows)} sessions; write more of it")
-        (row,) = rows
-        what = f"{row['client'] or 'a client'} ({row['session'][: 2 * SHOWN_BYTES]})"
-        ask.sure(choices, f"ending {what}", f"end {what}? it holds {many(row['in_flight'], 'record')}")
-        mq.admin.kick(bytes.fromhex(row["session"]), for_s)
-    told = {"session": row["session"], "client": row["client"], "for_ms": round(for_s * 1_000)}
-    held = many(row["in_flight"], "record")
-    text = f"{what} may not reconnect for {typed(round(for_s * 1_000))}; {held} redelivered"
-    Output(choices).one(told, text, row["session"])
+        whole = rows[0]["session"]
+        outcome = actions.kick(mq, whole, for_s, dry=True)
+        what = f"{outcome.row['client'] or 'a client'} ({whole[:SESSION_DIGITS]})"
+        ask.sure(choices, f"ending {what}", f"{outcome.text}; end its session?")
+        outcome = actions.kick(mq, whole, for_s)
+    Output(choices).did(outcome, whole)

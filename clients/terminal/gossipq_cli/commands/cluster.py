@@ -22,7 +22,7 @@ from gossipq_cli.kinds import Duration
 from gossipq_cli.nodes import NODE_COLUMNS, node_row, node_rows
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, counter
-from gossipq_ops import clusters
+from gossipq_ops import actions, clusters
 from gossipq_ops.actions import Connect, Means
 from gossipq_ops.gather import view_of
 
@@ -134,14 +134,13 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_
     gossipq cluster drain ada --undo
     """
     view, out = ask.look(choices), Output(choices)
-    found = _node(view, node)
+    found, verb = _node(view, node), actions.undrain if undo else actions.drain
     with ask.connect(choices) as mq:
-        mq.admin.raw.set_member(node, "in" if undo else "leaving", secret_of(secret_file))
+        outcome = verb(mq, node, lambda: secret_of(secret_file))
     if wait_s is not None and not undo:
         _await_empty(choices, found.member.copy, node, wait_s)
-    done = "has no copies left" if wait_s is not None else "is being drained"
-    text = f"{node} stays: its drain is cancelled" if undo else f"{node} {done}"
-    out.one({"node": node, "state": "in" if undo else "leaving"}, text, node)
+        outcome = outcome._replace(text=f"{node} has no copies left")
+    out.did(outcome, node)
     if wait_s is None and not undo:
         out.say(f"`gossipq cluster show {node}` says what is left; then: gossipq cluster rm {node}")
 

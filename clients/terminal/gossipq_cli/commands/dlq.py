@@ -12,6 +12,7 @@ from gossipq_cli import ask, failures, records, refs
 from gossipq_cli.commands.group import found, group_option, totals
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter
+from gossipq_ops import actions
 
 if TYPE_CHECKING:
     from gossipq_client.answers import Step
@@ -216,10 +217,8 @@ def replay(
     chosen = [refs.range_of(text, topic) for text in ranges] or None
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        count = mq.dead(topic, group).replay(chosen, to=to, dry_run=dry_run)
-    row = {"topic": topic, "group": group, "to": to, "count": count, "dry_run": dry_run}
-    done = f"published to {to}" if to else f"ready for {group} again"
-    Output(choices).one(row, f"{many(count, 'dead letter')} {'would be ' if dry_run else ''}{done}", group)
+        outcome = actions.replay(mq, topic, group, chosen, to, dry_run)
+    Output(choices).did(outcome, group)
 
 
 @command.command("purge")
@@ -238,11 +237,10 @@ def purge(choices: Choices, topic: str, group: str, ranges: tuple[str, ...], dry
     chosen = [refs.range_of(text, topic) for text in ranges] or None
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        count = mq.dead(topic, group).purge(chosen, dry_run=True)
-        if count and not dry_run:
-            what = f"{many(count, 'dead letter')} of {group} on {topic}"
-            ask.sure(choices, f"purging {what}", f"purge {what} for good?")
-            count = mq.dead(topic, group).purge(chosen)
-    row = {"topic": topic, "group": group, "count": count, "dry_run": dry_run}
-    text = f"{many(count, 'dead letter')} {'would be ' if dry_run else ''}purged"
-    Output(choices).one(row, text, group)
+        outcome = actions.purge(mq, topic, group, chosen, dry=True)
+        if not dry_run:
+            if outcome.row["count"]:
+                what = f"{many(outcome.row['count'], 'dead letter')} of {group} on {topic}"
+                ask.sure(choices, f"purging {what}", f"purge {what} for good?")
+            outcome = actions.purge(mq, topic, group, chosen)
+    Output(choices).did(outcome, group)

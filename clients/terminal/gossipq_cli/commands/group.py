@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +16,10 @@ from gossipq_cli.commands.topic import NEVER
 from gossipq_cli.kinds import Duration, Durations, Weights
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter
+from gossipq_ops import actions
 from gossipq_ops.inputs import place_of
 from gossipq_ops.sums import ADDED, OPEN, group_sums, lag_of
+from gossipq_ops.verbs import with_undo
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -299,12 +300,9 @@ def pause(choices: Choices, topic: str, group: str | None, named: str | None) ->
     """
     group = _one(group, named)
     with ask.connect(choices) as mq:
-        parts = found(mq, topic, group)
-        mq.group(topic, group).pause()
-    text = f"{group} on {topic} is paused; gossipq group resume {topic} {group} ends that"
-    Output(choices).one(
-        {"topic": topic, "group": group, "paused": True, "partitions": len(parts)}, text, group
-    )
+        found(mq, topic, group)
+        outcome = actions.pause(mq, topic, group)
+    Output(choices).did(outcome, group)
 
 
 @command.command("resume")
@@ -320,12 +318,9 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
     """
     group = _one(group, named)
     with ask.connect(choices) as mq:
-        parts = found(mq, topic, group)
-        mq.group(topic, group).resume()
-    text = f"{group} on {topic} is resumed: {many(sum(part.ready for part in parts), 'record')} ready"
-    Output(choices).one(
-        {"topic": topic, "group": group, "paused": False, "partitions": len(parts)}, text, group
-    )
+        found(mq, topic, group)
+        outcome = actions.resume(mq, topic, group)
+    Output(choices).did(outcome, group)
 
 
 @command.command("set")
@@ -433,27 +428,21 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
 
     Stop its consumers and replay or purge its dead letters first. Its counters start over.
     """
-    group, place = _one(group, named), _place(to)
-    with ask.connect(choices) as mq:
-        found(mq, topic, group)
-        rows = mq.group(topic, group).seek(place, dry_run=True)
-        again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
-        what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
-        if not dry_run:
-            ask.sure(choices, f"moving group {group}", f"move group {group} on {topic} to {to}: {what}?")
-            rows = mq.group(topic, group).seek(place)
-    out = Output(choices)
-    columns = [counter("partition"), *map(counter, ("before", "after", "again", "skipped"))]
-    out.rows(columns, list(map(as_object, rows)))
-    out.say(f"{group} on {topic} {'would go' if dry_run else 'goes'} on from {to}: {what}")
-
-
-def _place(text: str) -> str | int | datetime:
-    """Parse a position. Raises UsageError."""
+    group = _one(group, named)
     try:
-        return place_of(text)
+        place_of(to)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--to") from None
+    with ask.connect(choices) as mq:
+        found(mq, topic, group)
+        outcome = actions.seek(mq, topic, group, to, dry=True)
+        if not dry_run:
+            ask.sure(choices, f"moving group {group}", f"{outcome.text}; move it?")
+            outcome = actions.seek(mq, topic, group, to)
+    out = Output(choices)
+    columns = [counter("partition"), *map(counter, ("before", "after", "again", "skipped"))]
+    out.rows(columns, list(map(as_object, outcome.row["partitions"])))
+    out.say(with_undo(outcome.text, outcome.undo))
 
 
 @command.command("rm")

@@ -16,6 +16,7 @@ from gossipq_cli.kinds import Duration, Moment
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Output
 from gossipq_cli.progress import Progress
+from gossipq_ops import actions
 from gossipq_ops.answers import published_ms
 from gossipq_ops.inputs import moment_of
 
@@ -160,8 +161,8 @@ def cancel(choices: Choices, ref: str, record_id: str | None, reason: str) -> No
         choices, f"cancelling {_name(ref, record_id)}", f"cancel {_name(ref, record_id)} for every group?"
     )
     with ask.connect(choices) as mq:
-        done = mq.record(**where).cancel(reason=reason)
-    Output(choices).one({"ref": done}, f"cancelled {done}", done)
+        outcome = actions.cancel(mq, where, reason)
+    Output(choices).did(outcome, outcome.row["ref"])
 
 
 @command.command("rm")
@@ -222,9 +223,8 @@ def reschedule(
     when: dict[str, Any] = {"delay": delay} if at is None else {"at": at}
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
-        done = mq.record(**where).reschedule(**when)
-    text = f"in {delay:g} s" if at is None else f"at {at:%Y-%m-%d %H:%M:%S%z}"
-    Output(choices).one({"ref": done}, f"{done} is due {text}", done)
+        outcome = actions.reschedule(mq, where, **when)
+    Output(choices).did(outcome, outcome.row["ref"])
 
 
 @command.command("requeue")
@@ -242,8 +242,8 @@ def requeue(choices: Choices, ref: str, record_id: str | None, group: str) -> No
     """
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq, asking(mq, ref.partition("/")[0], group):
-        done = mq.record(**where).requeue(group=group)
-    Output(choices).one({"ref": done, "group": group}, f"{done} is ready for {group}", done)
+        outcome = actions.requeue(mq, where, group)
+    Output(choices).did(outcome, outcome.row["ref"])
 
 
 @command.command("edit")
@@ -278,9 +278,8 @@ def edit(
         change["value"] = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8", "surrogateescape")
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
-        receipt = mq.record(**where).edit(**change)
-    row = {"ref": receipt.ref, "partition": receipt.partition, "offset": receipt.offset}
-    Output(choices).one(row, f"{_name(ref, record_id)} is void, {receipt.ref} replaces it", receipt.ref)
+        outcome = actions.edit(mq, where, _name(ref, record_id), **change)
+    Output(choices).did(outcome, outcome.row["ref"])
 
 
 def _name(ref: str, record_id: str | None) -> str:

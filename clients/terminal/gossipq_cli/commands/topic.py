@@ -13,6 +13,7 @@ from gossipq_cli import ask, failures, names
 from gossipq_cli.kinds import Duration, Durations, Size
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, counter
+from gossipq_ops import actions
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -305,13 +306,12 @@ def purge(choices: Choices, name: str, partition: int | None, dry_run: bool) -> 
     those that were replayed are still delivered, and `gossipq dlq purge` removes the others.
     """
     with ask.connect(choices) as mq:
-        count = mq.topic(name).purge(partition, dry_run=True)
+        outcome = actions.empty(mq, name, partition, dry=True)
         if not dry_run:
             place = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
-            ask.sure(choices, f"purging {place}", f"remove {many(count, 'record')} of {place}?")
-            count = mq.topic(name).purge(partition)
-    row = {"topic": name, "partition": partition, "count": count, "dry_run": dry_run}
-    Output(choices).one(row, f"{many(count, 'record')} {'would go' if dry_run else 'removed'}", str(count))
+            ask.sure(choices, f"purging {place}", f"{outcome.text}; remove them?")
+            outcome = actions.empty(mq, name, partition)
+    Output(choices).did(outcome, str(outcome.row["count"]))
 
 
 def _ask_first(choices: Choices, names: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from gossipq_cli.dashboard.views import PAGES, view_of
 from gossipq_cli.dashboard.views.base import Page
 from gossipq_ops.figures import GRAPHS
 from gossipq_ops.questions import Act, Done, Failed, Open, Opened, Subject, Try, of_record
-from gossipq_ops.verbs import Verb, name_of, question_of, verb_of, verbs_of
+from gossipq_ops.verbs import Verb, name_of, question_of, verb_of, verbs_of, with_undo
 
 ESCAPES = {
     b"[A": "up", b"[B": "down", b"[C": "right", b"[D": "left", b"OA": "up", b"OB": "down", b"OC": "right",
@@ -388,7 +388,7 @@ def answered(ui: Ui, ask: Act | Try, answer: Done | Failed) -> Ui:
     if isinstance(answer, Failed):
         return replace(ui, notice=f"{answer.text}{'  ' if answer.hint else ''}{answer.hint}", bad=True)
     if isinstance(ask, Act) or verb_of(ask.act).shows:
-        return replace(ui, notice=answer.text, bad=False)
+        return replace(ui, notice=with_undo(answer.text, answer.undo), bad=False)
     label = f"{answer.text}. {verb_of(ask.act).name} {name_of(ask.act.subject)}? y/n"
     return replace(ui, prompt=Prompt("confirm", label, then=ask.act))
 
