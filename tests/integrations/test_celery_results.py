@@ -3,6 +3,7 @@
 import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -60,6 +61,33 @@ def test_a_counter_counts_each_call_once(mq: Client, keyed: KeyedTopic) -> None:
     assert sorted(counted) == list(range(1, 41))
     keyed.delete("c")
     assert [keyed.count("c"), keyed.count("c")] == [1, 2]
+
+
+class Counted:
+    """A client whose uses are counted."""
+
+    def __init__(self, mq: Client) -> None:
+        self._mq, self.uses = mq, Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.uses[name] += 1
+        return getattr(self._mq, name)
+
+
+def test_the_first_value_of_a_key_costs_one_round_trip(mq: Client, keyed: KeyedTopic) -> None:
+    counted: Any = Counted(mq)
+    fresh = KeyedTopic(lambda: counted, keyed.topic, 3_600)
+    fresh.make()
+    fresh.set("a", b"1")
+    assert counted.uses == {"create_topic": 1, "publish": 1}
+
+
+def test_an_old_value_refuses_no_change(mq: Client, keyed: KeyedTopic) -> None:
+    other = KeyedTopic(lambda: mq, keyed.topic, 3_600)
+    keyed.set("lock", b"held")
+    other.delete("lock")
+    assert keyed.change("lock", lambda raw: b"mine" if raw is None else None)
+    assert not other.change("lock", lambda raw: b"its" if raw is None else None)
 
 
 def test_a_result_is_kept_and_a_success_is_final(app: Celery) -> None:
@@ -127,13 +155,13 @@ def test_a_beat_that_was_suspended_for_an_hour_sends_nothing_again(app: Celery, 
 
 
 def test_a_group_whose_results_are_stored_is_joined_at_once(app: Celery) -> None:
-    ids = ["first", "second", "third"]
+    ids = [f"task {number}" for number in range(20)]
     for number, task_id in enumerate(ids):
         app.backend.store_result(task_id, number, states.SUCCESS)
     group = app.GroupResult("group", [app.AsyncResult(task_id) for task_id in ids])
-    assert group.join_native(timeout=30) == [0, 1, 2]
+    assert group.join_native(timeout=30) == list(range(20))
     group.save()
-    assert app.GroupResult.restore("group").get(timeout=30) == [0, 1, 2]
+    assert app.GroupResult.restore("group").get(timeout=30) == list(range(20))
 
 
 def test_a_group_without_results_is_not_awaited_longer_than_asked(app: Celery) -> None:

@@ -3,7 +3,9 @@
 import os
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from celery import states
@@ -23,6 +25,8 @@ TOPIC = "celery-results"
 LIFETIME_S_MAX = timedelta(days=7).total_seconds()  #: for which a topic remembers ids
 SIZE = ".s"  #: behind the key of a group: how many tasks its chord waits for
 LOOK_SECONDS = 0.5  #: between two looks for results that other processes asked for
+LOOKED_MAX = 100  #: results of one look
+LOOKUPS_AT_A_TIME = 16
 
 
 class Arrivals(BaseResultConsumer):
@@ -32,7 +36,7 @@ class Arrivals(BaseResultConsumer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._awaited: set[str] = set()
+        self._awaited: dict[str, None] = {}  #: ids, that which was looked for last at the end
         self._looked = 0.0
 
     def start(self, initial_task_id: str, **kwargs: Any) -> None:
@@ -40,10 +44,10 @@ class Arrivals(BaseResultConsumer):
 
     def consume_from(self, task_id: str) -> None:
         """Await a result. Nothing is called back from here, since the result is still being set up."""
-        self._awaited.add(task_id)
+        self._awaited[task_id] = None
 
     def cancel_for(self, task_id: str) -> None:
-        self._awaited.discard(task_id)
+        self._awaited.pop(task_id, None)
 
     def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:
         """Take what is stored already of a result, or of a group of them.
@@ -61,7 +65,7 @@ class Arrivals(BaseResultConsumer):
             if message.value:
                 self.on_state_change(self.backend.decode_result(message.value), None)
         if time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._look(list(self._awaited))
+            self._look()
 
     def _arriving(self) -> Fetcher:
         if self._fetcher is None:
@@ -72,11 +76,17 @@ class Arrivals(BaseResultConsumer):
             self._fetcher.fetch(n=1, wait=0)
         return self._fetcher
 
-    def _look(self, task_ids: Iterable[str]) -> None:
+    def _look(self) -> None:
+        """Look for some of the awaited results, so that a group of thousands does not keep its thread from
+        those that arrive."""
         self._looked = time.monotonic()
-        for task_id in task_ids:
-            meta = self.backend.get_task_meta(task_id)
-            if meta["status"] in states.READY_STATES:
+        chosen = list(islice(self._awaited, LOOKED_MAX))
+        for task_id in chosen:
+            if self._awaited.pop(task_id, 0) is None:  # another thread may have cancelled it
+                self._awaited[task_id] = None
+        backend = self.backend
+        for raw in backend.mget([backend.get_key_for_task(task_id) for task_id in chosen]):
+            if raw is not None and (meta := backend.decode_result(raw))["status"] in states.READY_STATES:
                 self.on_state_change(meta, None)
 
     def stop(self) -> None:
@@ -89,7 +99,7 @@ class Arrivals(BaseResultConsumer):
 
     def on_after_fork(self) -> None:
         self._fetcher = None
-        self._awaited = set()
+        self._awaited = {}
 
 
 class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
@@ -133,7 +143,12 @@ class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
         return self.keyed.get(bytes_to_str(key))
 
     def mget(self, keys: Iterable[str]) -> list[bytes | None]:
-        return [self.get(key) for key in keys]
+        """Return the values of several keys; None where there is none."""
+        wanted = list(keys)
+        if len(wanted) <= LOOKUPS_AT_A_TIME:
+            return [self.get(key) for key in wanted]
+        with ThreadPoolExecutor(LOOKUPS_AT_A_TIME) as pool:
+            return list(pool.map(self.get, wanted))
 
     def set(self, key: str, value: str | bytes) -> None:
         self.keyed.set(bytes_to_str(key), value if isinstance(value, bytes) else value.encode())
@@ -177,10 +192,14 @@ class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
         """Store a result, unless the task has succeeded already, and send it to the thread that asked."""
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = bytes_to_str(task_id)
-        if self._get_task_meta_for(task_id)["status"] == states.SUCCESS:
-            return result
         value = self.encode(meta)
-        route = getattr(request, "reply_to", None) or ""
+        raw = value if isinstance(value, bytes) else value.encode()
+
+        def replace(stored: bytes | None) -> bytes | None:
+            if stored is not None and self.decode_result(stored)["status"] == states.SUCCESS:
+                return None
+            return raw
+
         key = bytes_to_str(self.get_key_for_task(task_id))
-        self.keyed.set(key, value if isinstance(value, bytes) else value.encode(), route)
+        self.keyed.change(key, replace, route=getattr(request, "reply_to", None) or "")
         return result

@@ -33,13 +33,7 @@ class KeyedTopic:
 
     def set(self, key: str, value: bytes, route: str = "") -> None:
         """Store a value. `route` names those who wait for it."""
-        version = self._known(key)[0]
-        if version < 0:
-            version = self._find(key)[0]
-        version += 1
-        while not self._append(key, version, value, route):
-            version += 1
-        self._remember(key, version, value)
+        self.change(key, lambda _: value, route)
 
     def count(self, key: str) -> int:
         """Add one to the counter of a key and return it. It begins at 0, also after a deletion."""
@@ -53,17 +47,20 @@ class KeyedTopic:
         self.change(key, add_one)
         return counted
 
-    def change(self, key: str, decide: Callable[[bytes | None], bytes | None]) -> bool:
+    def change(self, key: str, decide: Callable[[bytes | None], bytes | None], route: str = "") -> bool:
         """Replace the value of a key by what `decide` makes of it, as one step. None leaves it, and returns
-        False. `decide` is called again when another process was faster."""
+        False. `decide` is called again when another process was faster. `route` as in `set`."""
+        version, value = self._known(key)  # may be old; so the first value of a key costs one round trip
+        is_newest = False
         while True:
-            version, value = self._find(key)
             new = decide(value or None)
-            if new is None:
+            if new is None and is_newest:
                 return False
-            if self._append(key, version + 1, new, ""):
+            if new is not None and self._append(key, version + 1, new, route):
                 self._remember(key, version + 1, new)
                 return True
+            version, value = self._find(key)
+            is_newest = True
 
     def delete(self, key: str) -> None:
         if self.get(key) is not None:
