@@ -22,7 +22,8 @@ from gossipq_client import connect, testing
 from waiting import until
 
 FOLDER = HOME / "clients" / "python" / "examples"
-OWN_TESTS = ("django_connections", "flask_orders", "mail_alarms", "patched", "web")  #: need more than a node
+#: need more than a node
+OWN_TESTS = ("django_connections", "flask_orders", "huey_storage", "mail_alarms", "patched", "web")
 EXAMPLES = sorted(
     path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem not in OWN_TESTS
 )
