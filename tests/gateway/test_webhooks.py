@@ -288,6 +288,19 @@ def test_retry_after_counts(shared: testing.Client, receiver: Receiver, hook: Ho
         until(lambda: acked(shared, hook)() == 1)
 
 
+def test_pushes_keep_to_the_rate_of_the_group(shared: testing.Client, receiver: Receiver, hook: Hook) -> None:
+    shared.create_topic(hook.topic, 1)
+    shared.group(hook.topic, hook.group).ack_below({0: 0})
+    shared.group(hook.topic, hook.group).configure(order="fair", rate="1/1h")
+    for _ in range(2):
+        shared.publish(hook.topic, b"{}")
+    with pushed(shared, changed(hook, concurrency=2)):
+        until(lambda: acked(shared, hook)() == 1)
+        assert len(receiver.got) == 1
+        shared.advance("61m")
+        until(lambda: acked(shared, hook)() == 2)
+
+
 def test_a_receiver_that_is_gone_pauses_the_group(
     shared: testing.Client, receiver: Receiver, hook: Hook
 ) -> None:

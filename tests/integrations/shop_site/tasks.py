@@ -1,5 +1,6 @@
 """Tasks. What they did is in `DONE`."""
 
+import os
 import threading
 from typing import Any
 
@@ -39,6 +40,12 @@ def fail_once(context: Any) -> int:
 @task(backend="outbox", queue_name="orders")
 def pack(item: str) -> str:
     return f"{item} packed"
+
+
+@task(backend="outbox", queue_name="orders")
+def ship(number: int) -> None:
+    with open(os.environ["SHOP_NOTES"], "a") as notes:
+        notes.write(f"{number}\n")
 
 
 @task
