@@ -65,6 +65,7 @@ class Peers:
         meta, me, alone = ledger.meta, settings.me, settings.alone(ledger.meta.voters)
         self._witness, self._stray_ms = settings.witness, settings.stray_ms
         state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
+        # after a snapshot the log is empty, and only the meta row has its time
         state.time_ms = max(state.time_ms, meta.time_ms)
         if ledger.applied > state.last:
             raise CorruptLog(
@@ -85,6 +86,7 @@ class Peers:
         self.emptying = False
         if not alone:
             for entry in self.after(ledger.applied):
+                # the newest configuration in the log counts, committed or not (Raft thesis 4.1)
                 if entry.kind == log.CONFIG:
                     self.replica.configure(entry.index, log.message_of(entry))
 

@@ -229,6 +229,7 @@ class Sending:
         if self.part is None or answer.index != self.index or answer.sent_ms < self.spooled_ms:
             return True
         if answer.number == self.number + 1:
+            # a paced snapshot leaves room for appends on the same link and disk
             pause_ms = len(self.part[1]) * 1_000 // limits.SNAPSHOT_BYTES_PER_S
             self.number, self.part, self._wait_ms = answer.number, None, now_ms + pause_ms
             self._again_ms = limits.HEARTBEAT_MS
@@ -251,8 +252,10 @@ class Receiving:
 
     def take(self, message: Snapshot, rows: bytes, tables: Tables) -> bool:
         """Store a part. False: it must be sent again. Raises ProtocolError."""
+        # rows may be left: the sender repeats the part, and each attempt deletes some in a turn of its own
         if message.number == 0 and wipe(tables.state, WIPE_ROWS) == WIPE_ROWS:
             return False
+        # a list, so that all of a part is checked before its first row is stored
         for table, key, value in list(_rows(message, rows, tables)):
             table.put(key, value)
         self.number += 1

@@ -247,11 +247,13 @@ class Groups:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is None:
                 continue
+            # a lease without a session is a record that was given back: it is due at once
             hold = Hold(row.session, row.deadline_ms, row.attempt, row.consumer, row.started)
             longer = self._longer(cursor, row) if row.session and cursor.holds else NO_INTERVALS
             ranges = row.ranges or [(row.first, row.end)]
             fresh = held = cursor.fresh_in(ranges)
             if fresh:
+                # the first attempt is no redelivery; one whose start an earlier entry told is counted already
                 if row.started and row.attempt > 1:
                     cursor.state.redelivered += count_of(fresh) - self._begun(cursor, fresh, row.attempt)
                 cursor.move(life.OPEN, life.HAND_OUT, count_of(fresh))
@@ -270,6 +272,7 @@ class Groups:
                     cursor.holds.clear_all(ranges_of(part))
                 held = held + ranges_of(part)
             again = [gap for part in held for gap in longer.missing(*part)] if longer else held
+            # an extended lease is no delivery, so only the other ranges get a step in the trace
             if self._traces(row.partition, "all"):
                 what = "handed_out" if row.session else "given_back"
                 for first, end in again:
@@ -340,6 +343,7 @@ class Groups:
         failed: list[payloads.FailRow],
     ) -> Counted:
         """End attempts: ack records, or make failed ones due again."""
+        # each partition has a cursor of its own, which advances once for the whole entry
         over: dict[PartitionKey, tuple[list[tuple[Offset, Offset]], list[payloads.FailRow]]] = {}
         for partition, first, end in acked:
             over.setdefault(partition, ([], []))[0].append((first, end))
@@ -349,6 +353,7 @@ class Groups:
         for partition, (ranges, rows) in over.items():
             cursor = self._host.cursor(partition, group_id)
             if cursor is None:
+                # the group was removed: the client must not take its ack as stored
                 lost += [(partition, *each) for each in ranges]
                 lost += [(partition, *each) for row in rows for each in ranges_in(row)]
                 continue
@@ -379,6 +384,8 @@ class Groups:
         cursor, entry, ranges, fails = ended.cursor, ended.entry, ended.acked, ended.failed
         fresh = cursor.fresh_in(ranges) if ranges else []
         again = [(row, each, cursor.fresh_in(each)) for row, each in fails if each]
+        # the cursor passes acked and failed ranges in one walk: one for each range would be quadratic in the
+        # holes
         passing = melted(sorted([*fresh, *(part for _, _, new in again for part in new)]))
         if passing is None:  # ranges overlap: apply them one after the other
             count = self._end(ended._replace(failed=[]))
@@ -473,6 +480,7 @@ class Groups:
             if entry.body:
                 self._host.needed(entry.index, 0)
             return Counted(0, [(payload.partition, payload.first, payload.end)])
+        # an entry with a body keeps the values of its dead letters; one without drops the records
         kept, count = bool(entry.body), 0
         reason, event = payload.error or payload.reason, life.BURY if kept else life.DROP
         for part in self._taken(cursor, [(payload.first, payload.end)], event):
@@ -559,6 +567,7 @@ class Groups:
             self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, "", "", 0))
 
     def _revive(self, entry: Entry, cursor: Cursor, part: Found[DeadRow], what: str) -> None:
+        # the row points at the body of the dead letter, because retention may have removed the batch
         dead = part.row
         self._again(cursor, part.first, part.end, entry, what)
         row = ExceptionRow(
@@ -600,6 +609,7 @@ class Groups:
             left = first < self._host.partitions[payload.partition].first or self._host.is_void(
                 payload.partition, first
             )
+            # an acked record has no row: a new one points at its batch, if retention kept that
             acked = not taken and not left and cursor.acks.cover(first, end)
             at = self._host.slices.at(payload.partition, first) if acked else None
             if at is not None:

@@ -122,12 +122,14 @@ class Partitions:
         if not info.sequence:
             return None
         producer = self._host.producers.get(partition, info.producer)
+        # 0 is a repeat of the newest batch, -1 the next batch; a gap would reorder batches
         behind = producer.last - info.sequence
         if behind == -1:
             return None
         if not 0 <= behind < len(producer.recent):
             why = f"batch refused: out_of_sequence, {producer.last + 1} is expected"
             return refused("out_of_sequence", why, producer.last + 1)
+        # a plain batch is known by its first offset; one whose records lie apart by its entry, as -2 - index
         place = producer.recent[-1 - behind]
         if place >= 0:
             return Published(partition, place, 0, duplicate=True)
@@ -150,6 +152,7 @@ class Partitions:
         offset, added, runs = state.next, info.count, None
         replaced: list[Offset] = []
         self._host.dirty_partitions.add(partition)
+        # ids, delays and unique names can keep records out or move them, so each run gets a place of its own
         if info.columns & PLACED:
             if info.columns & UNIQUE_HASH:
                 runs, replaced = self._named(entry, partition, info, due)
@@ -179,6 +182,7 @@ class Partitions:
             state.bytes += info.size
         state.published += added
         if info.sequence:
+            # see `_repeat`
             place = offset if runs is None else -2 - entry.index
             self._host.producers.spoke(partition, info.producer, info.sequence, place, entry.time_ms)
         return Published(partition, offset, added, not added, runs=runs, replaced=replaced)
@@ -323,6 +327,7 @@ class Partitions:
 
     def ack_and_publish(self, entry: Entry, payload: payloads.AckAndPublish) -> Outcome:
         partition, info, due = log.parse_publish(payload.publish)
+        # a repeat comes first: its first run acked the record, so its lease is over
         outcome = self._repeat(entry, partition, info)
         if outcome is None and self._groups.held(payload.ack):
             outcome = refused("lease_lost", "the record is done, or gone")

@@ -39,6 +39,7 @@ def tick(replica: Replica) -> None:
     """Advance timers: start a pre-vote when the leader has been silent."""
     if replica.role == LEADER:
         if replica.progress:
+            # a new term makes a late TIMEOUT_NOW of the failed hand-over void
             if replica.handing_failed():
                 stand(replica, pre=False, transfer=True)
             else:
@@ -74,6 +75,7 @@ def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
     replica.election.stood(replica.now_ms, replica.me)
     if not pre:
         replica.enter(replica.hard.term + 1, replica.me)
+    # a pre-vote asks about the next term without entering it, so a copy that was cut off ends no leadership
     term = replica.hard.term + pre
     request = VoteRequest(replica.me, term, replica.log.term, replica.log.last, pre, transfer)
     for voter in replica.config.voters:
@@ -114,6 +116,7 @@ def on_vote_request(replica: Replica, request: VoteRequest) -> None:
         if replica.role == FOLLOWER and not up_to_date(replica, request):
             replica.election.asked_by_less(replica.now_ms)
     else:
+        # one vote in a term, stored before the answer leaves: so a term has one leader at most
         granted = replica.observe(request.term) and replica.hard.vote in ("", request.candidate)
         granted = granted and up_to_date(replica, request)
         if granted and not replica.hard.vote:

@@ -117,6 +117,7 @@ class ConsumeRequests:
         message: Subscribe = request.message
         client = request.sender
         group, making = self._group(message), self._being_made(message)
+        # a group on its way to the log decides: the next consumer must see the policy that it will have
         config = message.config.over(
             making.config if making else group.config if group else self._default_config
         )
@@ -126,6 +127,7 @@ class ConsumeRequests:
         self._check_quota(client, message, group or making)
         partitions = [start.partition for start in message.starts]
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
+        # an entry may be removing the idle group now: then it is created again, where it was
         stays = group is None or self._idle.touch(group.id)
         if not message.group or (group is not None and known and stays and group.config == config):
             self._attach(request, client, message)
@@ -142,6 +144,7 @@ class ConsumeRequests:
             before = Made(0, config, 0, owners=client.payers)
         if group is not None and not stays:
             starts = self._where(group, starts)
+        # the leader resolved times to offsets above: an entry must mean the same on every copy
         name = _topic_id(message), message.group
         change = payloads.GroupChange(*name, config, starts, before.version, before.owners)
         payload = payloads.encode(change)
@@ -151,6 +154,7 @@ class ConsumeRequests:
             index, config, before.version + changes, before.owners, before.partitions + len(starts)
         )
         self._desk.pending.add(index, partial(self._joined, client, message), request)
+        # clients send credit before they hear that the group exists; it is kept until the entry is applied
         self._dispatch.joins((client.session, message.subscription), index, client.payers)
 
     def _where(self, group: GroupState, starts: list[Start]) -> list[Start]:
@@ -439,6 +443,7 @@ class ConsumeRequests:
             return
         assert subscription.group is not None, "readers are refused before"
         payload = payloads.encode(payloads.ProgressReports(subscription.group.id, mine))
+        # a report may be lost in a crash, so it costs no sync
         index = self._desk.propose(log.PROGRESS, payload, promise=False)
         self._desk.pending.add(index, partial(self._reported, lost), request)
 

@@ -191,6 +191,7 @@ class MendRequests:
         self._nobody_holds(cursor.state.group_id, named.partition, offset)
         if self._ledger.is_void(named.partition, offset):
             raise WrongState(f"offset {offset} is void", hint="publish it again")
+        # a dead letter keeps its value, also after retention removed the batch
         dead = cursor.dead.at(offset)
         if dead is None and offset < self._ledger.partitions[named.partition].first:
             raise WrongState(f"retention removed offset {offset}", hint="publish it again")
@@ -208,6 +209,7 @@ class MendRequests:
             raise WrongState(
                 f"offset {offset} was dropped, or purged as a dead letter", hint="publish it again"
             )
+        # records with a row are found by it; an acked record has none, and is named in `ready`
         payload = payloads.Letters(
             cursor.state.group_id,
             named.partition,

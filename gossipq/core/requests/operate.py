@@ -132,6 +132,7 @@ class OperateRequests:
         mine = sorted(
             partition for partition in self._ledger.partitions if topic_id_of(partition) == message.topic_id
         )
+        # a moved group gets a new id, which it has in all partitions of the shard
         if sorted(start.partition for start in message.starts) != mine:
             hint = "name each partition of the topic in this shard once"
             raise BadRequest(f"a group moves in all {len(mine)} partitions of a shard", hint=hint)

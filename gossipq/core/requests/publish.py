@@ -159,6 +159,7 @@ class PublishRequests:
                 f"{config.bytes_max}",
                 hint="wait until some are due, cancel some, or raise bytes_max",
             )
+        # acked records can leave at once: the client tries again instead of failing
         if info.size <= config.bytes_max and self._upkeep.make_room(partition, info.size):
             raise Busy(f"{name} is full, and what is done leaves it now", retry_after_ms=limits.LEASE_LOG_MS)
         raise TopicFull(
@@ -206,6 +207,8 @@ class PublishRequests:
         within("age_ms", age_ms, 0, limits.DELAY_MS_MAX)
         within("delay of a record in ms", delays[0], 0, limits.DELAY_MS_MAX)
         within("delay of a record in ms", delays[-1], 0, limits.DELAY_MS_MAX)
+        # the client tells the age of the batch, not its clock, which may be wrong: due times are in leader
+        # time
         sealed_ms = self._desk.due_after(delays[-1]) - delays[-1] - age_ms
         base_ms = max(0, sealed_ms)  # no row has a time before 1970
         return Due(base_ms, base_ms + delays[0])
@@ -244,6 +247,7 @@ class PublishRequests:
         )
         if info.sequence:
             self._bringing[message.partition, info.producer, info.sequence] = index
+        # the records leave their consumer now, so that no other ack or step can take them before the entry
         taken = self._dispatch.settlement.take(subscription, acks) if held else []
         self._desk.pending.add(index, partial(self._stepped, subscription, taken), request)
 
