@@ -43,6 +43,7 @@ ANSWERS = {
     "TLS": "docs/operate/security.md#encryption",
     "ACL": "docs/operate/security.md#users-and-permissions",
     "backup": "docs/operate/backup.md",
+    "clock NTP": "docs/concepts/time.md",
     "firewall": "docs/operate/security.md#encryption",
     "unit test": "docs/how-to/test.md#tests-without-a-server",
 }
