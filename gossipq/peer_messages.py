@@ -286,4 +286,39 @@ class AccessTold(Message):
     table: AccessTable
 
 
+class LimitUsed(Message):
+    """Leader of a shard to the leader of the topic's first shard: its part of the limits of a group.
+
+    Each 100 ms if something changed, else once a second; and at once after LIMIT_TOLD.
+    """
+
+    verb = 117
+    topic_id: Number
+    group: str
+    shard: Number
+    term: Number  #: in which it leads the shard
+    follows_term: Number  #: term of the divider and number in the last LIMIT_TOLD that it took
+    follows: Number
+    concurrency: Number  #: the limit of the whole group; 0 = none, or no such group
+    pace: Number  #: parts of the rate of the whole group, 1,000; 0 = no rate
+    has_concurrency: Number  #: its own part of these, beside its floor, at most
+    has_pace: Number
+    demand: Number  #: its records in flight and those that wait
+
+
+class LimitTold(Message):
+    """Leader of the topic's first shard to the leader of a shard: have this part of the limits of a group.
+
+    Answered by LIMIT_USED. Without a part: keep what you have.
+    """
+
+    verb = 118
+    topic_id: Number
+    group: str
+    term: Number  #: of the divider
+    number: Number  #: rises within a term
+    leads: Number  #: the term of the leader that is meant; only that one takes a part
+    part: Annotated[list[Number], Meta(max_length=2)] = []  #: records in flight, parts of the rate
+
+
 LOADED = Append.verb

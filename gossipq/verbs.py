@@ -34,6 +34,7 @@ class Room(Enum):
     BACKUPS = "the leader of a shard: its state for a backup"
     RECONFIGURATION = "the leader of a shard: its copies"
     INSTALLING = "the leader of a shard: topics that the register told it of"
+    LIMITING = "the leader of a shard: its part of the limits of groups"
     REGISTER = "the leader of the meta shard: topics"
     ROSTER = "the leader of the meta shard: nodes, options, users"
     COPIES = "each copy of a shard: messages of the other copies"
@@ -47,7 +48,7 @@ SESSION_ROOMS = frozenset(
 )
 META_ROOMS = frozenset((Room.REGISTER, Room.ROSTER))
 #: rooms of the leader of a shard that take one request after the other; PUBLISHING takes batches
-LEADER_ROOMS = SESSION_ROOMS | META_ROOMS | {Room.RECONFIGURATION, Room.INSTALLING}
+LEADER_ROOMS = SESSION_ROOMS | META_ROOMS | {Room.RECONFIGURATION, Room.INSTALLING, Room.LIMITING}
 
 
 class Need(NamedTuple):
@@ -214,6 +215,8 @@ _ROWS = (
     Verb(peer_messages.InstallTopic, Room.INSTALLING),
     Verb(peer_messages.TopicInstalled, Room.REGISTER),
     Verb(peer_messages.AskTopic, Room.REGISTER),
+    Verb(peer_messages.LimitUsed, Room.LIMITING),
+    Verb(peer_messages.LimitTold, Room.LIMITING),
     Verb(peer_messages.Bundle, Room.PROCESS),
     Verb(peer_messages.Greet, Room.PROCESS),
     Verb(peer_messages.Prove, Room.PROCESS),

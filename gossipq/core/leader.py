@@ -32,6 +32,7 @@ from gossipq.core.requests import (
     ExplainRequests,
     IdleGroups,
     JobRequests,
+    LimitRequests,
     MendRequests,
     PublishRequests,
     ScheduleRequests,
@@ -108,6 +109,7 @@ class Leader:
         self._schedules = ScheduleRequests(desk, ledger, dispatch, topics, self.publishing, settings.calendar)
         explaining = ExplainRequests(desk, ledger, dispatch, topics, self.idle)
         self._jobs = JobRequests(desk, ledger, topics, explaining)
+        limiting = LimitRequests(desk, ledger, dispatch)
         self._rooms: Mapping[Room, Serves] = {
             Room.CONSUMING: consuming,
             Room.MENDING: self._mending,
@@ -116,12 +118,13 @@ class Leader:
             Room.EXPLAINING: explaining,
             Room.RECONFIGURATION: reconfiguration,
             Room.INSTALLING: topics,
+            Room.LIMITING: limiting,
             Room.REGISTER: self._register,
             Room.ROSTER: self._roster,
         }
         #: the rooms with timers, in the order of their ticks. Dispatch comes before them.
         meta_timed: tuple[Timed, ...] = (self._register, self._roster) if self._is_meta else ()
-        asked: tuple[Timed, ...] = (self._mending, self._schedules, self._jobs)
+        asked: tuple[Timed, ...] = (self._mending, self._schedules, self._jobs, limiting)
         self._timed = (*meta_timed, self._upkeep, *asked, self.idle, reconfiguration)
 
     @property

@@ -427,8 +427,8 @@ class Shard:
         try:
             if room not in LEADER_ROOMS:
                 raise UnknownVerb(f"verb {message.verb} is no request")
-            if room is Room.INSTALLING and not self.serving:
-                return  # the register repeats it
+            if room in (Room.INSTALLING, Room.LIMITING) and not self.serving:
+                return  # it is repeated
             leader = self._leading()
             if not (getattr(message, "idempotency_key", b"") and leader.repeat(request)):
                 leader.serve(request)

@@ -11,7 +11,6 @@ import pytest
 from core.harness import FakeWorker, client, counters, single
 from gossipq import limits
 from gossipq.core.delivery import Part, PartitionView
-from gossipq.core.delivery.flow_limits import part_of
 from gossipq.core.delivery.flows import FlowIndex, FlowRun, flow_hash
 from gossipq.messages import (
     Ack,
@@ -865,11 +864,3 @@ def test_limits_that_are_refused(options: GroupOptions) -> None:
     answer = worker.subscribe(ADA, single(worker.topic()), config=options)
     assert isinstance(answer, RefusedMessage)
     assert answer.code == "bad_request"
-
-
-@pytest.mark.parametrize("most", [3, 4, 10, 97])
-@pytest.mark.parametrize("shards", [[1], [1, 2], [1, 1, 2], [3, 1, 2, 1, 1]])
-def test_the_parts_of_a_limit_add_up_to_it(most: int, shards: list[int]) -> None:
-    parts = [part_of(most, shard, shards) for shard in dict.fromkeys(shards)]
-    assert sum(parts) == most
-    assert min(parts) > 0

@@ -614,6 +614,8 @@ def samples() -> list[messages.Message]:
         p.InstallTopic(topic, True),
         p.TopicInstalled(7, 3, 6),
         p.AskTopic(7, 6),
+        p.LimitUsed(7, "billing", 6, 41, 12, 1_000_003, 60, 1_000, 20, 333, 500),
+        p.LimitTold(7, "billing", 12, 1_000_004, 41, [30, 500]),
         p.Report(
             worker,
             [lead],

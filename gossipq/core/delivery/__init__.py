@@ -17,6 +17,8 @@ from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
 from gossipq.core.delivery.flow_limits import check_limits
 from gossipq.core.delivery.flows import AGED_SHARE, check_order
 from gossipq.core.delivery.holdings import EXPIRED, Waiter
+from gossipq.core.delivery.limit_division import NOTHING as NOTHING_HELD
+from gossipq.core.delivery.limit_division import LimitDivision, LimitPart, LimitUse, Pair, PartTold
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
 from gossipq.core.delivery.routes import check_patterns
@@ -30,14 +32,20 @@ __all__ = [
     "MODES",
     "MOVES",
     "NOTHING",
+    "NOTHING_HELD",
     "NUMBER_MAX",
     "Delivery",
     "Dispatch",
     "Group",
     "Lease",
+    "LimitDivision",
+    "LimitPart",
+    "LimitUse",
     "MovingRecords",
     "Outbox",
+    "Pair",
     "Part",
+    "PartTold",
     "PartitionView",
     "Place",
     "Policy",

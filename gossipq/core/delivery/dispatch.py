@@ -102,7 +102,7 @@ class Dispatch:
         self.holdings = Holdings(self.turn, self.key_order)
         self.settlement = Settlement(ledger, self.turn, self.holdings, self.key_order)
         self.readback = Readback(self.turn, self.holdings, self.key_order)
-        flow_feed = FlowFeed(ledger)
+        flow_feed = self.flow_feed = FlowFeed(ledger, self.turn)
         self.selector = Selector(
             ledger,
             self.turn,
@@ -434,6 +434,7 @@ class Dispatch:
         """
         group = self.groups.pop(group_id, None)
         self.attempts.forget_group(group_id)
+        self.flow_feed.divided.pop(group_id, None)
         if group is None:
             return set()
         origins = {member.origin for member in group.members.values()}

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby, repeat
 
-from gossipq.core.delivery.consumers import PartitionView, place_of
+from gossipq.core.delivery.consumers import DeliveryTurn, Group, PartitionView, place_of
 from gossipq.core.delivery.flow_limits import FlowLimits, GroupLimits
 from gossipq.core.delivery.flows import FlowIndex
+from gossipq.core.delivery.limit_division import Pair
 from gossipq.core.ledger import Ledger
 from gossipq.limits import PRIORITY
 from gossipq.types import FLOW_HASH, LEASE, TTL, Index, Offset, Slice
@@ -24,8 +25,11 @@ Run = tuple[int, int, Offset, Offset]  #: priority, flow, first, end
 
 
 class FlowFeed:
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, turn: DeliveryTurn) -> None:
+        self._ledger, self._turn = ledger, turn
+        #: groups whose limits are divided among the leaders of several shards, by id
+        self.divided: dict[int, Group] = {}
+        self.wants_more = False  #: records of one of them wait for a larger part
 
     def index(self, view: PartitionView) -> None:
         """Begin or end the index of flows of a view, and the limits, as the policy of its group says."""
@@ -34,8 +38,17 @@ class FlowFeed:
         if view.flow_limits is not None and config.flow_concurrency:
             view.window.slots = FlowSlots(self, view, view.flow_limits)
         if group.limits is None and (config.concurrency or config.rate.records):
-            topic = self._ledger.topics[group.state.topic_id]
-            group.limits = GroupLimits(config, self._ledger.shard, topic.shards)
+            shards = set(self._ledger.topics[group.state.topic_id].shards)
+            group.limits = GroupLimits(config, len(shards) if self._ledger.shard in shards else 1)
+        if group.limits is not None and group.limits.shards > 1:
+            self.divided[group.id] = group
+        elif group.id in self.divided:
+            del self.divided[group.id]
+
+    def allot(self, group: Group, part: Pair) -> None:
+        """Let a group have this part of its limits, beside its floor, from now on."""
+        if group.limits is not None and group.limits.allot(part, self._turn.boot_ms):
+            self._turn.dirty.add(group.id)
 
     def feed(self, view: PartitionView, flows: FlowIndex, leader_ms: int) -> bool:
         """Add records to the index. Returns whether it has all of them."""

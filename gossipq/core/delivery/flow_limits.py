@@ -8,11 +8,12 @@ takeover exceeds a rate. The records in flight follow from the leases, which a n
 from collections.abc import Iterable
 
 from gossipq.core.delivery.flows import FAIR
+from gossipq.core.delivery.limit_division import PACE, Pair, floor_of, pool_of
 from gossipq.core.delivery.policy import within
 from gossipq.core.storage import RangeMap
 from gossipq.errors import BadRequest
 from gossipq.limits import CREDIT_MAX, DELAY_MS_MAX, IN_FLIGHT_HARD_MAX
-from gossipq.types import Offset, ShardId
+from gossipq.types import Offset
 from gossipq.values import GroupConfig, Rate
 
 UNLIMITED = CREDIT_MAX
@@ -40,30 +41,17 @@ def check_limits(config: GroupConfig) -> None:
         )
 
 
-def part_of(most: int, shard: ShardId, shards: list[ShardId]) -> int:
-    """Return the part of a limit that the leader of a shard has, by its partitions. All parts add up to the
-    limit. `shards` are those of the partitions of the topic.
-    """
-    known = list(dict.fromkeys(shards))
-    if shard not in known:
-        return most
-    spare, sure = max(0, most - len(known)), min(most, len(known))
-    at = known.index(shard)
-    before = sum(shards.count(each) for each in known[:at])
-    count = before + shards.count(shard)
-    return (at < sure) + spare * count // len(shards) - spare * before // len(shards)
-
-
 class TokenBucket:
     """A rate, as a token bucket. Times are boot time in milliseconds."""
 
-    __slots__ = ("burst_ms", "interval_ms")
+    __slots__ = ("burst_ms", "interval_ms", "most")
 
     def __init__(self, rate: Rate, share: float = 1.0) -> None:
         """`share` is the part of the rate that is meant."""
         self.interval_ms = rate.per_ms / (rate.records * share)
         burst = rate.burst * share or SMOOTH_MS / self.interval_ms
-        self.burst_ms = max(1.0, burst) * self.interval_ms
+        self.most = max(1.0, burst)  #: records that it lets through at once
+        self.burst_ms = self.most * self.interval_ms
 
     def allowed(self, full_ms: float, now_ms: int) -> int:
         """How many records may be delivered, if the bucket is full again at `full_ms`."""
@@ -156,16 +144,47 @@ class FlowLimits:
 class GroupLimits:
     """The part of a group's limits that one leader has, for all partitions of its shard."""
 
-    __slots__ = ("full_ms", "most", "pace")
+    __slots__ = ("_rate", "floor", "full_ms", "is_closed", "most", "pace", "shards", "whole")
 
-    def __init__(self, config: GroupConfig, shard: ShardId, shards: list[ShardId]) -> None:
-        self.most = part_of(config.concurrency, shard, shards) if config.concurrency else UNLIMITED
-        share = shards.count(shard) / len(shards) if shard in shards else 1.0
-        self.pace = TokenBucket(config.rate, share) if config.rate.records else None
+    def __init__(self, config: GroupConfig, shards: int) -> None:
+        """`shards`: how many have partitions of the topic. With several, this leader has its floor, until
+        `allot` says more.
+        """
+        self._rate = config.rate
+        self.shards = shards
+        self.whole = config.concurrency, PACE if config.rate.records else 0
+        self.floor = floor_of(self.whole, shards) if shards > 1 else self.whole
+        self.most = UNLIMITED  #: records in flight
+        self.pace: TokenBucket | None = None
+        self.is_closed = False  #: it has no part of the rate
         self.full_ms = 0.0  #: when its bucket is full again
+        self._set(self.floor)
+
+    def _set(self, part: Pair) -> None:
+        if self.whole[0]:
+            self.most = part[0]
+        if self.whole[1]:
+            self.pace = TokenBucket(self._rate, part[1] / PACE) if part[1] else None
+            self.is_closed = not part[1]
+
+    def allot(self, part: Pair, now_ms: int) -> bool:
+        """Have a part beside the floor from now on. Its bucket keeps what is in it. Returns whether that is a
+        change.
+        """
+        before, pace, was_closed = self.most, self.pace, self.is_closed
+        pool = pool_of(self.whole, self.shards)  # the limit itself may be lower by now
+        self._set((self.floor[0] + min(part[0], pool[0]), self.floor[1] + min(part[1], pool[1])))
+        if self.pace is not None and not (pace and pace.interval_ms == self.pace.interval_ms):
+            held_ms = 0.0 if pace is None else now_ms + pace.burst_ms - max(self.full_ms, now_ms)
+            records = min(held_ms / pace.interval_ms, self.pace.most) if pace is not None else 0.0
+            self.full_ms = now_ms + (self.pace.most - records) * self.pace.interval_ms
+            return True
+        return (self.most, self.is_closed) != (before, was_closed)
 
     def allowed(self, in_flight: int, now_ms: int) -> int:
         """How many records of the group may be delivered now."""
+        if self.is_closed:
+            return 0
         free = self.most - in_flight
         return free if self.pace is None else min(free, self.pace.allowed(self.full_ms, now_ms))
 

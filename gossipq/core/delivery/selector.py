@@ -215,6 +215,8 @@ class Selector:
             return room
         group.boot_ms = now_ms = self.turn.boot_ms
         allowed = group.limits.allowed(group.in_flight, now_ms)
+        if allowed <= 0 and group.limits.shards > 1:
+            self.flow_feed.wants_more = True
         if allowed <= 0 and (next_ms := group.limits.next_ms) is not None and next_ms > now_ms:
             self.limited.set(view, ceil(next_ms))
         return min(room, allowed)

@@ -12,6 +12,7 @@ from gossipq.core.requests.alarms import (
 from gossipq.core.requests.consume import ConsumeRequests
 from gossipq.core.requests.counts import Shown, stats, subscriptions
 from gossipq.core.requests.explain import ExplainRequests
+from gossipq.core.requests.group_limits import LimitRequests
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.jobs import JobRequests
 from gossipq.core.requests.mend import MendRequests
@@ -28,6 +29,7 @@ __all__ = [
     "ExplainRequests",
     "IdleGroups",
     "JobRequests",
+    "LimitRequests",
     "MendRequests",
     "PublishRequests",
     "RaisedAlarms",

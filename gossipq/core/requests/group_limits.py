@@ -1,0 +1,137 @@
+"""Limits of groups whose topics lie in several shards: `LimitDivision` divides them, the leaders report.
+
+A leader without such groups reports nothing and has no timer. `delivery.limit_division` has the rules.
+"""
+
+from gossipq import limits
+from gossipq.core.delivery import (
+    NOTHING_HELD,
+    Dispatch,
+    Group,
+    LimitDivision,
+    LimitPart,
+    LimitUse,
+    Pair,
+    PartTold,
+)
+from gossipq.core.desk import Desk, Request
+from gossipq.core.ledger import Ledger
+from gossipq.peer_messages import LimitTold, LimitUsed
+
+REPORT_MS = 100  #: between two reports of a leader, if something changed
+SAME_MS = limits.SECOND_MS  #: between two equal reports
+FORGET_MS = limits.MINUTE_MS  #: without a report for this time, a division is forgotten
+
+Name = tuple[int, str]  #: topic id, group
+
+
+class LimitRequests:
+    def __init__(self, desk: Desk, ledger: Ledger, dispatch: Dispatch) -> None:
+        self._desk, self._ledger, self._dispatch = desk, ledger, dispatch
+        self._parts: dict[Name, LimitPart] = {}
+        self._reported: dict[Name, tuple[LimitUse, int]] = {}  # the last report, and its boot time
+        #: as the leader of the first shard of a topic; and boot times of the last reports
+        self._divisions: dict[Name, LimitDivision] = {}
+        self._heard: dict[Name, int] = {}
+        self._feed = dispatch.flow_feed
+        self._done_ms = 0  # boot time of the last tick with work
+        self._is_busy = True  # some records wait or are in flight
+
+    def next_deadline(self) -> int | None:
+        if not (self._feed.divided or self._divisions):
+            return None
+        return self._done_ms + (REPORT_MS if self._is_busy or self._feed.wants_more else SAME_MS)
+
+    def tick(self) -> None:
+        """Report what the groups of this shard have, and forget old divisions."""
+        desk, due_ms = self._desk, self.next_deadline()
+        if due_ms is None or desk.boot_ms < due_ms:
+            return
+        self._done_ms, self._is_busy, self._feed.wants_more = desk.boot_ms, False, False
+        for group in self._feed.divided.values():
+            name = group.state.topic_id, group.state.name
+            self._apply(name, group)
+            use = self._use(name, group)
+            self._is_busy = self._is_busy or use.demand > 0
+            last = self._reported.get(name)
+            if last is None or last[0] != use or desk.boot_ms >= last[1] + SAME_MS:
+                self._report(name, use)
+        for name in [each for each, at_ms in self._heard.items() if at_ms < desk.boot_ms - FORGET_MS]:
+            del self._heard[name], self._divisions[name]
+
+    def serve(self, request: Request) -> None:
+        """Take a report, or what the divider says. A message of a topic that is not known here is dropped:
+        it will be repeated.
+        """
+        message: LimitUsed | LimitTold = request.message
+        topic = self._ledger.topics.get(message.topic_id)
+        if topic is None:
+            return
+        name = message.topic_id, message.group
+        if isinstance(message, LimitUsed):
+            if topic.shards[0] == self._desk.shard:
+                self._divide(name, topic.shards, message)
+        else:
+            self._hear(name, message)
+
+    def _divide(self, name: Name, shards: list[int], message: LimitUsed) -> None:
+        desk = self._desk
+        division = self._divisions.get(name)
+        if division is None:
+            # numbers rise also if the division was forgotten meanwhile
+            division = LimitDivision(desk.replica.hard.term, shards, desk.boot_ms)
+            self._divisions[name] = division
+        self._heard[name] = desk.boot_ms
+        use = LimitUse(
+            message.shard,
+            message.term,
+            (message.follows_term, message.follows),
+            (message.concurrency, message.pace),
+            (message.has_concurrency, message.has_pace),
+            message.demand,
+        )
+        for told in division.hear(use):
+            part = [] if told.part is None else list(told.part)
+            desk.tell(told.shard, LimitTold(*name, told.term, told.number, told.leads, part))
+
+    def _hear(self, name: Name, message: LimitTold) -> None:
+        group = self._group(name)
+        part = self._parts.setdefault(name, LimitPart())
+        pair = (message.part[0], message.part[1]) if len(message.part) > 1 else None
+        told = PartTold(self._desk.shard, message.term, message.number, pair, message.leads)
+        if part.hear(told, self._desk.replica.hard.term, _in_use(group)):
+            if group is not None:
+                self._apply(name, group)
+            self._report(name, self._use(name, group))
+
+    def _group(self, name: Name) -> Group | None:
+        state = self._ledger.group(*name)
+        group = self._dispatch.groups.get(state.id) if state is not None else None
+        return group if group is not None and group.limits is not None and group.limits.shards > 1 else None
+
+    def _use(self, name: Name, group: Group | None) -> LimitUse:
+        part, demand, whole = self._parts.setdefault(name, LimitPart()), 0, NOTHING_HELD
+        if group is not None and group.limits is not None:
+            whole, demand = group.limits.whole, group.in_flight
+            for view in group.views.values() if group.members else ():
+                if view.flows is not None:
+                    left = self._ledger.partitions[view.partition].next - view.flows.next
+                    demand += max(0, left) + sum([level.count for level in view.flows.levels])
+        term = self._desk.replica.hard.term
+        return LimitUse(self._desk.shard, term, part.follows, whole, part.at_most(_in_use(group)), demand)
+
+    def _report(self, name: Name, use: LimitUse) -> None:
+        self._reported[name] = use, self._desk.boot_ms
+        message = LimitUsed(*name, use.shard, use.term, *use.follows, *use.whole, *use.part, use.demand)
+        self._desk.tell(self._ledger.topics[name[0]].shards[0], message)
+
+    def _apply(self, name: Name, group: Group) -> None:
+        """Let a group have its part from now on."""
+        self._feed.allot(group, self._parts.setdefault(name, LimitPart()).part or NOTHING_HELD)
+
+
+def _in_use(group: Group | None) -> Pair:
+    """Return what the records in flight of a group need beside its floor."""
+    if group is None or group.limits is None:
+        return NOTHING_HELD
+    return max(0, group.in_flight - group.limits.floor[0]), 0
