@@ -177,8 +177,9 @@ def test_a_chord_waits_for_each_task_of_a_nested_group(app: Celery, mq: Client) 
     nested = app.GroupResult("inner", [app.AsyncResult("second"), app.AsyncResult("third")])
     for applied in range(2):  # with the same ids
         app.GroupResult("nested", [app.AsyncResult("first"), nested]).save()
-        backend.set_chord_size("nested", 3)
         for number, task_id in enumerate(["first", "second", "third"]):
+            if number == 2:  # Celery stores the size before it sends the last task
+                backend.set_chord_size("nested", 3)
             assert len(sent_bodies(app, mq)) == applied
             body = {"task": "shop.body", "args": [], "kwargs": {}, "options": {}}
             request = Context(id=task_id, group="nested", chord=body)

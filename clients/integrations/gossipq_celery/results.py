@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import islice
+from threading import local
 from typing import Any
 
 from celery import states
@@ -24,6 +25,7 @@ from gossipq_keyed import KeyedTopic
 TOPIC = "celery-results"
 LIFETIME_S_MAX = timedelta(days=7).total_seconds()  #: for which a topic remembers ids
 SIZE = ".s"  #: behind the key of a group: how many tasks its chord waits for
+SIZES_MAX = 1_000
 LOOK_SECONDS = 0.5  #: between two looks for results that other processes asked for
 LOOKED_MAX = 100  #: results of one look
 LOOKUPS_AT_A_TIME = 16
@@ -117,6 +119,8 @@ class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
         parts = url_to_parts(url or "gossipq://")
         options = app.conf.get("result_backend_transport_options") or {}
         self._clients: dict[int, Client] = {}
+        self._sizes: dict[str, int] = {}  #: of chords, by the id of their group
+        self._counted = local()  #: number of the task that this thread has counted, until Celery asks for it
         self._place = sessions.place_of(
             parts.hostname or "localhost", parts.port or PORT, parts.password, options
         )
@@ -157,25 +161,39 @@ class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
         self.keyed.delete(bytes_to_str(key))
 
     def incr(self, key: str) -> int:
-        return self.keyed.count(bytes_to_str(key))
+        counted, self._counted.number = getattr(self._counted, "number", 0), 0
+        return counted or self.keyed.count(bytes_to_str(key))
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Store how many tasks a chord waits for; each task of a nested group counts. The count begins anew,
-        because a chord that is applied again has the same id."""
-        self.delete(self.get_key_for_chord(group_id))
+        """Store how many tasks a chord waits for; each task of a nested group counts."""
         self.set(self.get_key_for_group(group_id, SIZE), str(chord_size))
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
         """Count a task of a chord, and send the body of the chord with the last one.
 
         Celery takes the number of results without a stored size. A nested group is one of these, so the body
-        would be sent before all tasks of that group have run.
+        would be sent before all tasks of that group have run. And Celery reads the list of all results with
+        each task, so Celery learns only of the last one here.
         """
-        if request.group and request.chord and "chord_size" not in request.chord:
-            size = self.get(self.get_key_for_group(request.group, SIZE))
-            if size:
-                request.chord["chord_size"] = int(size)
-        super().on_chord_part_return(request, state, result, **kwargs)
+        if not request.group or not request.chord:
+            return
+        counted = self.incr(self.get_key_for_chord(request.group))
+        # the size is stored before the last task is sent, and by then the first ones may have run
+        if 0 < (size := self._size_of(request.group)) <= counted:
+            request.chord["chord_size"], self._counted.number = size, counted
+            try:
+                super().on_chord_part_return(request, state, result, **kwargs)
+            finally:
+                self._counted.number = 0
+
+    def _size_of(self, group_id: str) -> int:
+        """Return how many tasks the chord of a group waits for; 0 = not all of them were sent yet."""
+        size = self._sizes.get(group_id, 0)
+        if not size and (raw := self.get(self.get_key_for_group(group_id, SIZE))):
+            if len(self._sizes) >= SIZES_MAX:
+                self._sizes.clear()
+            size = self._sizes[group_id] = int(raw)
+        return size
 
     def expire(self, key: str, value: Any) -> None:
         """Each value ends after the lifetime of its topic."""
