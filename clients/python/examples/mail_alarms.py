@@ -16,7 +16,7 @@ HALF_HOUR_S = 1_800
 
 
 def report(events: list[dict], sender: str, to: str) -> EmailMessage:
-    """What is still raised first, then what is over."""
+    """Return a mail: first the alarms that are still raised, then the cleared ones."""
     last = {(event["node"], event["name"], event["subject"]): event for event in events}
     raised = [event for event in last.values() if event["event"] == "raised"]
     over = [event for event in last.values() if event["event"] == "cleared"]
@@ -30,13 +30,13 @@ def report(events: list[dict], sender: str, to: str) -> EmailMessage:
 
 
 def send(mq: gossipq.Client, smtp: str, sender: str, to: str) -> int:
-    """One mail for all that is new, acked when the mail server has taken it; how many events that were."""
+    """Mail all new events, and ack them when the mail server has the mail. Return their number."""
     batches = []
     while batch := mq.fetch("_alarms", group="mail", n=1_000, wait=1.0):
         batches.append(batch)
     events = [json.loads(value) for batch in batches for value in batch.values()]
     if events:
-        with smtplib.SMTP(smtp, timeout=30) as server:  # raises, and the events come again
+        with smtplib.SMTP(smtp, timeout=30) as server:  # if it raises, the events are redelivered
             server.send_message(report(events, sender, to))
         for batch in batches:
             mq.ack(batch)

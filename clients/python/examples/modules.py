@@ -1,4 +1,5 @@
-"""Handlers of several modules in one application, and what its start and end do. Needs a node: gossipq node
+"""Handlers of several modules in one application, with functions for its start and end. Needs a node:
+gossipq node
 
 In an application each part is a file of its own: shop.py, mails.py, and app.py with the client.
 """

@@ -22,7 +22,7 @@ answering = threading.Thread(target=desk.run)  # another program, usually
 answering.start()
 mq.create_topic("prices", if_not_exists=True)
 while not any(group.consumers for group in mq.topic("prices").groups()):
-    time.sleep(0.05)  # a request says at once when nobody is there
+    time.sleep(0.05)  # a request fails at once without a consumer
 # -- in the guide
 print(mq.request("prices", "apple", timeout=5).value)
 # --

@@ -1,4 +1,4 @@
-"""Waits for what a handler returns, and for a job that fails. Needs a node: gossipq node"""
+"""Waits for the result of a job, and for a job that fails. Needs a node: gossipq node"""
 
 import threading
 

@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import gossipq
 
-NONCE_BYTES = 12  #: random: of one key seal at most 2**32 values
+NONCE_BYTES = 12  #: random: encrypt at most 2**32 values by one key
 
 
 class Sealer(gossipq.Middleware):
-    """What it seals for one topic opens as that of no other. `keys`: id of one byte -> 32 bytes; the one in
-    use is named. Put away the old ones when no value of theirs is kept any more."""
+    """Encrypts values for one topic each. `keys`: id of one byte -> 32 bytes; `using` is the id for new
+    values. Remove an old key when no value of it is kept any more."""
 
     def __init__(self, keys: Mapping[int, bytes], using: int) -> None:
         self._keys = {number: AESGCM(key) for number, key in keys.items()}
@@ -35,7 +35,7 @@ class Sealer(gossipq.Middleware):
         return head + self._keys[self._using].encrypt(head[1:], value, head[:1] + topic.encode())
 
     def open(self, sealed: bytes, topic: str) -> bytes:
-        """Raises KeyError for a key that is not there, cryptography's InvalidTag for what was changed."""
+        """Raises KeyError for a missing key, cryptography's InvalidTag for a value that was changed."""
         head, body = sealed[: 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
         return self._keys[head[0]].decrypt(head[1:], body, head[:1] + topic.encode())
 

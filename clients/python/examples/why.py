@@ -1,4 +1,4 @@
-"""Asks why a record does not move, and what happened to it. Needs a node: gossipq node"""
+"""Asks why a record does not move, and prints its history. Needs a node: gossipq node"""
 
 import gossipq
 

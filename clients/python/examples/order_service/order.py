@@ -1,4 +1,4 @@
-"""What an order is, for the shop and for the bank."""
+"""The order that shop and bank share."""
 
 from dataclasses import dataclass
 

@@ -13,7 +13,7 @@ LOOK_MS = 1_000  #: how often a run looks at the memory of its process
 
 
 class Limits(NamedTuple):
-    """What ends a run: the end of the records, a number of records, or the memory of the process."""
+    """Limits that end a run: the end of the records, a number of records, or the memory of the process."""
 
     stop_at_end: bool = False
     max_records: int = RECORDS_MAX

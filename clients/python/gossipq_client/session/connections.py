@@ -1,9 +1,9 @@
 """Connections and the lanes on them: greetings, pings, silence.
 
 Pure: the driver reports `connected`, `disconnected` and `tick`, opens what `actions` names and sends what
-lies in `out`. A lane is one greeted way: straight to a worker, or through the home frontdoor under one shard
-number, or to a frontdoor. Each greeting has a number of its own; who keeps something open at a leader
-compares that number and starts over when it has changed.
+lies in `out`. A lane is one greeted path: to a worker, through the home frontdoor under one shard
+number, or to a frontdoor. Each greeting has a number of its own. A subscription or call that is open at a
+leader compares that number, and starts over when it has changed.
 """
 
 from itertools import count as counted
@@ -18,20 +18,22 @@ from gossipq.wire import frames
 from gossipq_client.values import NO_CREDENTIALS, Credentials
 
 HELLO_AGAIN_MS = limits.SECOND_MS
-SUSPECT_MS = 750  #: who was asked for a sign of life and gives none for so long may be gone
-SILENCE_MS = 3 * limits.PING_MS  #: a connection with no sign of life for so long is opened anew
-ANSWER_MS = 100  #: what is asked is mostly answered within so long
-TOGETHER_MS = limits.PING_MS // 2  #: a way that is due within it is pinged now: so all of them find together
-TICK_MS = 250  #: pings, silence and fallbacks are looked at this often, while not all is well
+SUSPECT_MS = 750  #: a node that does not answer a ping for this long may be dead
+SILENCE_MS = 3 * limits.PING_MS  #: a connection that is silent for this long is opened again
+ANSWER_MS = 100  #: usual time until an answer
+TOGETHER_MS = (
+    limits.PING_MS // 2
+)  #: a lane that is due within this time is pinged now, so that all pings join one wake-up
+TICK_MS = 250  #: interval of checks of pings, silence and fallbacks, while a connection is in trouble
 
-SIGNS = (Hello, Ping)  #: what a client says though nobody asked it for anything
+SIGNS = (Hello, Ping)  #: messages that a client sends by itself; they do not count as use
 #: (greeting, term) under which a leader knows a subscription: it forgets them with its term
 Standing = tuple[int, int]
 NOWHERE: Standing = (0, 0)
 
 
 class Lane:
-    """One greeted way. `greeting` is 0 until WELCOME came."""
+    """One greeted path. `greeting` is 0 until WELCOME arrives."""
 
     __slots__ = (
         "asked_ms",
@@ -62,7 +64,7 @@ class Lane:
         )
         self.ping_ms = limits.PING_MS
         self.window_bytes = limits.PUBLISH_WINDOW_BYTES
-        #: of a node: shards that cannot elect a leader, as far as it sees, and the nodes that they need
+        #: shards that cannot elect a leader, as this node sees it, and the nodes that they need
         self.leaderless: frozenset[ShardId] = frozenset()
         self.away: list[str] = []
 
@@ -83,15 +85,15 @@ class Lane:
         self.used_ms = now_ms
 
     def ping_due_ms(self) -> int:
-        """When it is asked for a sign of life: twice as often while it is in use and quiet, unless it was
-        used a moment ago for the first time and may answer to that."""
+        """Return when to send the next ping. A lane in use that is quiet gets twice as many, except right
+        after its first use, whose answer may be on its way."""
         due_ms = self.pinged_ms + self.ping_ms
         quiet_ms = max(self.heard_ms, self.pinged_ms) + self.ping_ms // 2
         early_ms = max(quiet_ms, self.first_used_ms + ANSWER_MS)
         return min(due_ms, early_ms) if early_ms - self.used_ms < SILENCE_MS else due_ms
 
     def due_ms(self) -> int:
-        """When time brings something to a greeted way."""
+        """Return when `tick` has work for a greeted lane."""
         if self.unanswered_ms is None:
             return self.ping_due_ms()
         return min(self.ping_due_ms(), self.unanswered_ms + SUSPECT_MS)
@@ -108,32 +110,32 @@ class Connections:
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self.session = session
-        self.now_ms, self.wall_ms = now.boot_ms, now.wall_ms  #: as the driver said last
+        self.now_ms, self.wall_ms = now.boot_ms, now.wall_ms  #: as the driver reported last
         self.out: list[tuple[str, list[bytes | bytearray]]] = []
         self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
         hello = Hello(session, name, version, user=credentials.act_for, key=key)
         self._hello, self._credentials = hello, credentials
         self.next_id = counted(1).__next__
         self._up: dict[str, bool] = {}
-        self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for
-        self._missed: set[str] = set()  #: endpoints where nobody takes connections now
+        self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was requested
+        self._missed: set[str] = set()  #: endpoints that refuse connections now
         self._lanes: dict[int, Lane] = {}
         self._direct: dict[str, Lane] = {}  #: by endpoint: lanes straight to a worker
-        self.stirred_ms = -1  #: when pings went into silence last
-        #: when everything is looked at; None: all is well, and each lane says when time brings it something
+        self.stirred_ms = -1  #: when pings last got no answer
+        #: when all lanes are checked; None: each lane tells its own deadline
         self._look_ms: int | None = None
 
     def send(
         self, lane: Lane, message: Message, shard: int, request_id: int = 0, body: bytes | bytearray = b""
     ) -> None:
-        """Whoever says something of its own uses the way; who only looks whether it is there does not."""
+        """Send a message on a lane. All messages but greetings and pings count as use of the lane."""
         if type(message) not in SIGNS:
             lane.use(self.now_ms)
         control = frames.encode(message, shard, request_id)
         self.out.append((lane.endpoint, [control, body] if body else [control]))
 
     def _look_soon(self) -> None:
-        """Something is not as it should be."""
+        """Check all lanes soon, because one is in trouble."""
         if self._look_ms is None:
             self._look_ms = self.now_ms + TICK_MS
 
@@ -153,18 +155,18 @@ class Connections:
             lane.greeting, lane.unanswered_ms = 0, None
 
     def quiet(self) -> set[str]:
-        """Connections on which something was asked and has no answer for a while."""
+        """Return endpoints on which a ping or HELLO has no answer for SUSPECT_MS."""
         asked = [lane for lane in self._lanes.values() if lane.unanswered_ms is not None]
         return {lane.endpoint for lane in asked if lane.silent(self.now_ms)} if asked else set()
 
     def moving(self, endpoint: str) -> None:
-        """A message is under way there, and an answer comes behind it: the connection is not opened anew. Who
-        leads is asked elsewhere all the same."""
+        """Note that a large message is being sent, so its answer is late: the connection is kept. Other
+        nodes are still asked for the leader."""
         for lane in self._on(endpoint):
             lane.heard_ms = self.now_ms
 
     def not_greeted(self, endpoint: str, shard: ShardId) -> None:
-        """The other side has forgotten this session: says HELLO again there."""
+        """Send HELLO again, because the node has forgotten this session."""
         self._look_soon()
         for lane in self._on(endpoint):
             if lane.greeting and (lane.shard == shard or not self._by_shard(lane)):
@@ -172,17 +174,17 @@ class Connections:
                 self._greet(lane)
 
     def show(self, credentials: Credentials) -> None:
-        """At the next greetings."""
+        """Use other credentials for the next greetings."""
         self._credentials = credentials
 
     def bye(self) -> None:
-        """Ends the session at every node that knows it."""
+        """End the session at every node that knows it."""
         for lane in self._lanes.values():
             if lane.greeting:
                 self.send(lane, Bye(), lane.shard)
 
     def _by_shard(self, lane: Lane) -> bool:
-        """Whether others on the same connection lead to other processes."""
+        """Whether other lanes on the same connection lead to other processes."""
         return lane is not self._direct.get(lane.endpoint)
 
     # --- lanes

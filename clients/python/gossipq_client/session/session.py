@@ -50,10 +50,10 @@ from gossipq_client.session.links import Links
 from gossipq_client.session.publisher import Publishing
 from gossipq_client.values import NO_CREDENTIALS, Credentials, refs
 
-PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
-#: answers to pings come together: who waits for nothing else may leave them for so long, and wakes once
+PATTERNS_MS = 3 * limits.SECOND_MS  #: interval at which a pattern is looked up again
+#: answers to pings arrive together: a client that waits for nothing else wakes once for all of them
 PONGS_MS = 4
-AWAITED_MS = 250  #: how often a topic is looked up that is not there yet
+AWAITED_MS = 250  #: interval at which a missing topic is looked up
 
 
 class Session:
@@ -68,7 +68,7 @@ class Session:
         key: bytes = b"",
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        """`key` is what the session and the producers are made of."""
+        """`key`: session and producer ids are derived from it."""
         self.links = Links(addresses, session, name, version, now, key, credentials)
         self.calls = Calls(self.links)
         self.publishing = Publishing(self.links, new_producer)
@@ -77,7 +77,7 @@ class Session:
         self.bad_frames = 0
         self._watched: dict[Subscription, list[str]] = {}
         self._watched_ms = self._awaited_ms = now.boot_ms
-        #: names of topics that are not there yet and are waited for
+        #: names of missing topics for which calls wait
         self._awaited: dict[Subscription, list[str]] = {}
 
     # --- time
@@ -86,7 +86,7 @@ class Session:
         self.links.now_ms, self.links.wall_ms = now.boot_ms, now.wall_ms
 
     def tick(self) -> None:
-        """Everything that time brings. Costs little when nothing is due."""
+        """Do all work that is due. Costs little when nothing is due."""
         now_ms = self.links.now_ms
         if self.publishing.waiting or self.publishing.linger_ms:
             self.publishing.tick()
@@ -115,7 +115,7 @@ class Session:
                     self._look_up(subscription, names, named=True)
 
     def deadline_ms(self) -> int:
-        """Boot time at which `tick` is due though nothing arrives."""
+        """Return the boot time at which `tick` is due if nothing arrives."""
         dues_ms: list[int | None] = [self.links.deadline_ms()]
         if self.publishing.waiting or self.publishing.linger_ms:
             dues_ms.append(self.publishing.deadline_ms())
@@ -128,7 +128,7 @@ class Session:
         return min([due_ms for due_ms in dues_ms if due_ms is not None])
 
     def rest_ms(self) -> int:
-        """For how long nothing but answers to pings is to be expected: they have just broken a silence."""
+        """Return for how long only answers to pings can arrive: pings have just followed a silence."""
         return PONGS_MS if self.links.stirred_ms == self.links.now_ms and self.settled else 0
 
     # --- events
@@ -144,7 +144,7 @@ class Session:
         self._follow()
 
     def arrived(self, endpoint: str, message: list[bytes]) -> None:
-        """One message as it came. What breaks the protocol is counted and dropped."""
+        """Handle a message as it arrived. A message that breaks the protocol is counted and dropped."""
         try:
             header, body = frames.decode(message[0])
             self.links.alive(endpoint, header.request_id if header.verb == Pong.verb else 0, header.shard)
@@ -153,13 +153,13 @@ class Session:
                 self._follow()
         except ProtocolError as error:
             self.bad_frames += 1
-            if isinstance(error, WrongVersion):  # somebody is there, and nobody understands it
+            if isinstance(error, WrongVersion):  # the node is alive, but of another version
                 self.links.misunderstood(endpoint, error)
                 return
             self.consuming.warnings.append(f"message from {endpoint} dropped: {error}")
 
     def _follow(self) -> None:
-        """Whatever waits for a leader that is another one now goes there."""
+        """Send requests and publishes that wait for a leader to the new leader."""
         if self.links.leaders.moved:
             self.links.leaders.moved = False
             self.pump_all()
@@ -181,7 +181,7 @@ class Session:
             case Deliver() | ReadyMessage() | Share() | Cancelled() | AtEnd() | Subscribed() if (
                 0 < header.term < self.links.term(header.shard)
             ):
-                pass  # what was subscribed to in an earlier term is subscribed to again
+                pass  # subscriptions of an earlier term are sent again
             case _ if not self.links.heard(header.shard, header.term, endpoint):
                 for request_id in (
                     [row[0] for row in body.rows] if isinstance(body, Confirm) else [header.request_id]
@@ -191,7 +191,7 @@ class Session:
                 self._hear(endpoint, header, body, message)
 
     def _hear(self, endpoint: str, header: frames.Header, body: Message, message: list[bytes]) -> None:
-        """The leader of a shard, or the home node."""
+        """Return the leader of a shard, or the home node."""
         match body:
             case Deliver():
                 if len(message) != 2:
@@ -245,21 +245,22 @@ class Session:
             self.calls.refused(header.request_id, error)
 
     def _ask_again(self, request_id: int) -> None:
-        """An old leader's word counts for nothing, and nobody else was asked if it leads again by now."""
+        """Send a request again that a former leader refused: its refusal does not count. It is sent even if
+        the same worker leads again."""
         if not self.calls.forgotten(request_id, pause_ms=RETRY_MS):
             self.publishing.doubtful(request_id)
 
     def _asked_before(self, header: frames.Header) -> bool:
-        """Whether it was asked in an earlier term: a new leader does not know what was subscribed to before.
-        It goes again."""
+        """Whether a request was sent in an earlier term, so the new leader does not know its subscription.
+        It is then sent again."""
         term = max(header.term, self.links.term(header.shard))
         return self.calls.forgotten(header.request_id, term) or self.publishing.forgotten(
             header.request_id, term
         )
 
     def _not_leader(self, endpoint: str, header: frames.Header, better: str, error: GossipqError) -> None:
-        """What was asked there is asked again, where it is led now. Without a request: the subscriptions
-        there have ended."""
+        """Send a request again to the new leader. Without a request id, the subscriptions of the shard have
+        ended."""
         request_id = header.request_id
         if not request_id:
             self.consuming.forgotten(0, header.shard)
@@ -273,8 +274,8 @@ class Session:
         self.links.leaders.moved = True
 
     def pump_all(self) -> None:
-        """After a new greeting: subscriptions first, so that acks find them, then requests, then publishes in
-        order."""
+        """After a new greeting, send everything again: subscriptions first, so that acks find them, then
+        requests, then publishes in order."""
         self.consuming.pump_all()
         self.calls.pump_all()
         self.publishing.pump_all()
@@ -282,7 +283,7 @@ class Session:
     # --- topics
 
     def _renew_topics(self) -> None:
-        """Topics that their leader does not know are looked up once more: they may have been made anew."""
+        """Look up topics again that their leader does not know: they may have been created again."""
         for topic in self.publishing.stale:
 
             def learned(call: Call, name: str = topic.name) -> None:
@@ -306,8 +307,8 @@ class Session:
     # --- consuming
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Looks the topics up (and makes those named in full, if that is asked for), then subscribes to their
-        shards. Done twice it does no harm."""
+        """Look up the topics (and create those named in full, if asked to), then subscribe to their shards. A
+        second call does no harm."""
         if subscription.asked:
             return
         patterns = [name for name in subscription.names if "*" in name]
@@ -324,7 +325,7 @@ class Session:
     def _look_up(
         self, subscription: Subscription, names: list[str], named: bool = False, after: str = ""
     ) -> None:
-        """`named`: these are names in full, and each of them has to be there."""
+        """`named`: the names are complete, and each topic must exist."""
 
         def found(call: Call) -> None:
             topics = call.reply.topics if isinstance(call.reply, Topics) else []
@@ -348,7 +349,7 @@ class Session:
         subscription.lookups.add(self.calls.ask(request, META_SHARD, found))
 
     def _miss(self, subscription: Subscription, names: list[str]) -> None:
-        """Topics that are not there are waited for; behind that, the nearest name is looked for."""
+        """Wait for missing topics, and look for the most similar name for the error."""
         if self.links.now_ms < subscription.patience_ms:
             subscription.awaits = True
             waiting = self._awaited.get(subscription, [])
@@ -363,7 +364,7 @@ class Session:
                 text = f"no topic {missing[0]}" + (f"; did you mean {near[0]}?" if near else "")
                 hint = f"create=True makes it, wait= waits for it; gossipq topic create {missing[0]}"
                 subscription.error = UnknownTopic(text, hint=hint)
-            else:  # made since
+            else:  # created meanwhile
                 self._look_up(subscription, names, named=True)
             subscription.answered(call)
 
@@ -372,14 +373,15 @@ class Session:
     # --- farewell
 
     def farewell(self) -> None:
-        """Last acks and BYE: what is still held goes back uncounted."""
+        """Send the last acks, and BYE: the leaders redeliver records that are still held, and count no
+        attempt."""
         self.consuming.farewell()
         self.links.bye()
 
     def recover(self, now: Now) -> None:
-        """A step ended half way, by an exception that came out of a signal handler, and all connections were
-        closed. What is certain is kept in an order that leaves each record in one place or in two, so
-        everything else is made anew of it."""
+        """Repair the state after an exception from a signal handler ended a step half way; all connections
+        were closed. Each step keeps a record in at least one place at any moment, so the rest can be
+        derived."""
         self.advance(now)
         self.links.restart()
         self.publishing.recover()
@@ -387,9 +389,9 @@ class Session:
         self.calls.recover()
 
     def mark(self) -> Callable[[], bool]:
-        """Sends publishes and acks that wait. The function says whether everything that waits for an answer
-        now has it, and the ends of subscriptions that this brings: who goes on publishing or acking meanwhile
-        keeps nobody waiting."""
+        """Send waiting publishes and acks. Return a function that tells if all requests that wait now are
+        answered, and the ends of subscriptions that follow from them. Later publishes and acks do not count,
+        so a busy program cannot delay a flush for ever."""
         published = self.publishing.mark()
         self.consuming.flush()
         calls, ending = self.calls.open_calls()[::-1], self.consuming.ending()
@@ -400,7 +402,7 @@ class Session:
                     calls.pop()
                 if calls:
                     return False
-                # what still arrived goes back, and the end of the subscription comes behind it
+                # records that still arrived are given back, before the end of the subscription
                 calls.extend(self.calls.of_subscriptions(ending))
                 if not calls:
                     return published()
@@ -408,21 +410,21 @@ class Session:
         return passed
 
     def failure(self) -> GossipqError | None:
-        """What the user has not heard of yet: a publish that failed, or acks that are not stored."""
+        """Return the error of a failed publish or of lost acks that the user has not seen yet."""
         return self.publishing.failure() or self.consuming.lost_acks()
 
     @property
     def owes(self) -> bool:
-        """Whether publishes have no confirm yet, or acks are not stored."""
+        """Whether publishes wait for a confirm, or acks wait to be stored."""
         waiting = any(isinstance(message, Ack | AckResults | Nack) for message in self.calls.unanswered())
         return waiting or not self.publishing.idle or bool(self.consuming.ack_due_ms)
 
     @property
     def settled(self) -> bool:
-        """Nothing waits for an answer."""
+        """Whether no request waits for an answer."""
         return self.publishing.idle and not len(self.calls) and not self.consuming.ack_due_ms
 
 
 def _behind(names: list[str], after: str, more: str) -> set[str]:
-    """Those that a page of an answer tells of: behind `after`, and up to `more`, "" = all."""
+    """Return the names that a page of an answer covers: after `after`, up to `more` ("" = all)."""
     return {name for name in names if name > after and (not more or name <= more)}

@@ -115,10 +115,11 @@ class Settling(Subscribing):
         held.part.aside[held] = held.part.outstanding[held] = None
 
     def _decide(self, part: Part, call: Call) -> None:
-        """An ack or a nack was answered. It also covered records that came again meanwhile, as the
-        leader applied it to the new delivery. Records that the leader refused go to the user. A
-        failure of many records may be stored piece by piece, and a record may come again before the
-        last piece: a real new delivery is given back.
+        """Handle the answer to an ack or a nack.
+
+        It also covers records that were redelivered meanwhile, because the leader applied it to the new
+        delivery. Records that the leader refused go to the user. A failure of many records may be stored in
+        pieces, and a record may be redelivered before the last piece: that delivery is given back.
         """
         assert isinstance(call.message, Ack | AckResults | Nack)
         refused = call.reply.lost if isinstance(call.reply, Acked) else call.message.ranges
@@ -146,9 +147,7 @@ class Settling(Subscribing):
             self._nack(part, merge(back), GIVEN_BACK, {})
 
     def _keep(self, held: Held) -> None:
-        """Keeps a slice for the user. While the user takes no records, it is given
-        back for other consumers.
-        """
+        """Keep a slice for the user. While the user takes no records, give it back to other consumers."""
         part, subscription = held.part, held.part.subscription
         if subscription.closing or subscription.paused:
             self.nack(held, held.first, held.end)
@@ -168,7 +167,7 @@ class Settling(Subscribing):
             subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
 
     def too_late(self, part: Part, partition: PartitionKey, ranges: Ranges) -> Ranges:
-        """Those of these records that other consumers had when they were acked here."""
+        """Return those records that other consumers had when they were acked here."""
         late = [(low, high) for where, low, high in part.late if where == partition]
         return subtract(ranges, subtract(ranges, late))
 

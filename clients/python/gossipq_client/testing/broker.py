@@ -47,7 +47,7 @@ class Client(sync.Client):
 
 
 class Broker:
-    """A node of one worker on threads of this process. Its clock goes on by itself, and by `advance`."""
+    """A node of one worker on threads of this process. Its clock runs, and `advance` moves it forward."""
 
     def __init__(self) -> None:
         try:
@@ -66,14 +66,14 @@ class Broker:
         self.endpoint = self._node.endpoint
 
     def connect(self, name: str = "test", codec: Codec | None = None) -> Client:
-        """A client of this node, with the verbs of any other, and `advance`."""
+        """Return a client of this node. It has the methods of any other client, and `advance`."""
         return Client(self, name, codec)
 
     def advance(self, duration: inputs.Duration) -> None:
-        """Lets so much time (seconds, or "1h") pass at once; what falls due by it has
-        happened when this returns.
+        """Move the clock forward by `duration` (seconds, or "1h"). Everything that becomes due has happened
+        when this returns.
 
-        A lease that ends by it ends as if its consumer had hung, since nobody had time to extend it.
+        A lease that ends by it ends as if its consumer had hung, because the client had no time to extend it.
         """
         milliseconds = inputs.duration_ms(duration, "duration")
         with self._lock:
@@ -81,7 +81,7 @@ class Broker:
             self._node.await_whole_turns()
 
     def close(self) -> None:
-        """Ends the node; its records go with it. Done twice it does no harm: a test may end it before the
+        """Stop the node and delete its records. A second call does nothing: a test may close it before the
         fixture does."""
         with self._lock:
             if self._closed:

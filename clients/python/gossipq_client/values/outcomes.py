@@ -10,7 +10,7 @@ BACKOFF = -1  #: use the policy's pause before the next attempt
 
 
 class Retry(Exception):
-    """A handler raises this when a record failed and should come again after `delay`, in seconds or
+    """A handler raises this to fail a record and have it redelivered after `delay`, in seconds or
     as "5m" (default: the pause of the backoff policy).
     """
 
