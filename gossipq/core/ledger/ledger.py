@@ -199,6 +199,7 @@ class Ledger:
     def offset_at(self, partition: PartitionKey, time_ms: int) -> Offset:
         """Return the first offset whose leader time is `time_ms` or later, else the end."""
         state = self.partitions[partition]
+        # leader time never falls, so a binary search over the slices finds the offset
         low, high = state.first, state.next
         while low < high:
             middle = (low + high) // 2
@@ -349,6 +350,7 @@ class Ledger:
         UnknownKind.
         """
         handler = self._apply.get(entry.kind)
+        # a copy that skipped an unknown entry would differ from the others for ever, so it stops
         if handler is None or entry.version > log.VERSION:
             raise UnknownKind(
                 f"shard {self.shard} met entry {entry.index} of kind {entry.kind} version {entry.version}",
@@ -359,9 +361,11 @@ class Ledger:
         self.meta.time_ms = entry.time_ms
         self.dirty = True
         payload = self.payload = log.KINDS[entry.kind].decode(entry.payload)
+        # only an entry behind a NOOP with a request key can be a repeat
         if not self.repeats.announced:
             return handler(entry, payload)
         key, repeated = self.repeats.claim(entry)
+        # a repeat stores no record, so its body is not needed
         if repeated is not None and entry.body:
             self.needed(entry.index, 0)
         outcome = repeated or handler(entry, payload)

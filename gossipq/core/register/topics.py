@@ -272,6 +272,7 @@ class TopicRegister:
         more: str = "",
     ) -> None:
         account = () if request.client is None else request.client.payers
+        # shards that have not logged a topic yet would refuse its records, so the answer waits for them
         busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
             self._desk.reply(request, Topics(found, more))
@@ -279,6 +280,7 @@ class TopicRegister:
         self._check_quota(configs, account)
         for name, config in configs.items():
             shards = self._place(name, config)
+            # clients that create one topic at the same time share its entry
             if name not in self._proposed:
                 self._proposed[name] = len(shards), account
                 self._propose(TopicInfo(0, name, 1, config, shards), account)

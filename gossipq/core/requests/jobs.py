@@ -271,6 +271,7 @@ class JobRequests:
         places = self.waiters.get(partition)
         if not places:
             return
+        # walk the shorter side: an ack can cover 10,000 records, and a shard can have as many waiters
         if end - first <= len(places):
             found = [(offset, 0, 0) for offset in range(first, end) if (offset, 0, 0) in places]
         else:
@@ -308,6 +309,7 @@ class JobRequests:
         if self._desk.boot_ms >= self._expire_ms:
             self._expire_ms, self._expiring = self._desk.boot_ms + AGAIN_MS, True
             payload = payloads.ExpireResults(self._desk.leader_ms, EXPIRED_PER_ENTRY)
+            # after a crash the pass begins again, so this entry needs no sync
             index = self._desk.propose(log.EXPIRE_RESULTS, payloads.encode(payload), promise=False)
             self._desk.pending.add(index, self._expired)
 
