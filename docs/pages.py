@@ -17,6 +17,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,38 @@ REMEDIES = {
     "error": "Read the message.",
 }
 
+_BY_OTHERS = "With three nodes a takeover of about 2 s; with one node, requests wait until it is over."
+#: alarm -> what clients notice, and when the alarm is over
+NOTICED = {
+    "lag": ("Records arrive late.", "the group is behind by less than `alarm_lag`"),
+    "dead_letters": (
+        "The group gets these records no more, until they are replayed.",
+        "no record became a dead letter for some minutes",
+    ),
+    "store_full": (
+        "Publishes raise StoreFull. Acks and consuming continue.",
+        "more than the reserve is free",
+    ),
+    "disk_low": ("Nothing yet.", "more than twice the reserve is free"),
+    "write_failed": (_BY_OTHERS, "the store is open again"),
+    "out_of_memory": (_BY_OTHERS, "the store is open again"),
+    "slow_disk": ("Confirms and acks take longer.", "a commit takes less than 100 ms on average"),
+    "shard_damaged": (
+        "Nothing if another node has a copy. Otherwise NoQuorum for the topics of the shard.",
+        "the copy was replaced or restored",
+    ),
+    "unaccounted": ("Nothing.", "the counters add up"),
+    "worker_down": (_BY_OTHERS, "the process runs"),
+    "worker_hangs": (_BY_OTHERS, "the process responds"),
+    "worker_restarts": ("A short pause.", "ten minutes passed without a restart"),
+    "insecure": ("Nothing.", "the node listens on loopback, or authenticates its clients"),
+    "last_copy": ("Receipts have `copies=1`.", "a second copy is in sync"),
+    "copy_behind": ("Nothing.", "the copy is in sync"),
+    "clock": ("Nothing.", "the clock is less than 2 s off"),
+    "pair": ("Nothing, until one of the nodes fails: then NoQuorum.", "a witness or a third node joined"),
+    "gossip": ("Nothing.", "the agent runs and finds other nodes"),
+}
+
 
 def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
@@ -238,9 +271,18 @@ def errors_page() -> str:
 
 
 def alarms_page() -> str:
-    text = ["# Alarms\n\n`gossipq help alarm-NAME` prints the same text.\n"]
+    text = [
+        "# Alarms\n\n"
+        "A node raises an alarm when an operator should look, and clears it when the cause is gone. "
+        "[Monitoring](../operate/monitoring.md#alarms) says where alarms are shown, and "
+        "`gossipq help alarm-NAME` prints meaning, question and command.\n"
+    ]
     for name, kind in alarms.KINDS.items():
-        text.append(f"## {name}\n\n*{kind.severity}.* {kind.meaning}\n\n{kind.check}\n\n    {kind.verb}\n")
+        seen, over = NOTICED[name]
+        text.append(
+            f"## {name}\n\n*{kind.severity}.* {kind.meaning}\n\n{kind.check}\n\n    {kind.verb}\n\n"
+            f"*Clients notice:* {seen} *Over when* {over}.\n"
+        )
     return "\n".join(text)
 
 
@@ -326,16 +368,32 @@ def excerpts(source: str) -> list[str]:
     return [textwrap.dedent(lines).rstrip() + "\n" for lines in EXCERPT.findall(source)]
 
 
+def folded(path: Path) -> str:
+    """The whole program of a file, folded."""
+    program = textwrap.indent(f"```python\n{path.read_text('utf-8')}```\n", "    ")
+    return f'\n??? example "The whole program: {path.name}"\n\n{program}'
+
+
+@cache
+def unshown() -> list[Path]:
+    """Examples of which no page shows a part."""
+    pages = "".join((HOME / name).read_text("utf-8") for name in sources())
+    found = [(path, path.read_text("utf-8")) for path in sorted(EXAMPLES.glob("*.py"))]
+    return [path for path, source in found if not any(part in pages for part in (source, *excerpts(source)))]
+
+
 def with_programs(text: str) -> str:
-    """Add the whole program below the last part of it that the page shows, folded."""
+    """Add whole programs, folded: below the last part that the page shows, and at the end of the page for a
+    linked program of which no page shows a part.
+    """
     below = dict[str, str]()
     for path in sorted(EXAMPLES.glob("*.py")):
         source = path.read_text("utf-8")
         shown = [part for part in excerpts(source) if f"```python\n{part}```\n" in text]
         if shown:
             last = max(shown, key=lambda part: text.index(f"```python\n{part}```\n"))
-            program = textwrap.indent(f"```python\n{source}```\n", "    ")
-            below[last] = f'\n??? example "The whole program: {path.name}"\n\n{program}'
+            below[last] = folded(path)
+    text += "".join(folded(path) for path in unshown() if f"examples/{path.name})" in text)
     return PYTHON.sub(lambda found: found[0] + "\n" + below.get(found[1], ""), text) if below else text
 
 

@@ -41,7 +41,7 @@ KINDS: dict[str, Kind] = {
     "store_full": Kind(
         CRITICAL,
         "A worker refuses publishes, because its disk or its store is nearly full. Acks, deletes and "
-        "consuming go on.",
+        "consuming continue.",
         "How much is free, and which topic holds most of it?",
         "gossipq topic ls",
     ),
@@ -75,7 +75,7 @@ KINDS: dict[str, Kind] = {
         CRITICAL,
         "A shard stopped, because what is on disk is not what was written, or was written by a later "
         "version. The other "
-        "shards go on.",
+        "shards keep working.",
         "Stop the node and verify its store. A copy of the shard on another node has the records; without "
         "one, restore a "
         "backup.",
@@ -99,7 +99,7 @@ KINDS: dict[str, Kind] = {
     ),
     "worker_hangs": Kind(
         CRITICAL,
-        "A worker process is there and has not responded for several seconds: it is stopped, swapped "
+        "A worker process is running and has not responded for several seconds: it is stopped, swapped "
         "out, or "
         "waits for its disk.",
         "Is the machine overloaded, does the disk answer, is the process stopped (state T or D in ps)?",
@@ -114,7 +114,7 @@ KINDS: dict[str, Kind] = {
     ),
     "insecure": Kind(
         WARNING,
-        "The node listens on an address that other machines reach, and does not authenticate anybody.",
+        "The node listens on an address that other machines reach, and does not authenticate its callers.",
         "Is that network private? If not, bind loopback, or block others with a firewall.",
         "gossipq config show",
     ),
