@@ -28,7 +28,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from gossipq.errors import BadRequest, LeaseLost, NoReply, UnknownTopic
 from gossipq.wire.plain import UNREADABLE
 from gossipq_client import Message, Middleware, Reject, TimeLimitExceeded, aio, connect, testing
-from gossipq_client.api.sync.runner import Runner
+from gossipq_client.api.sync.runs import Run
 from gossipq_client.metrics import Metrics
 from gossipq_client.middleware import MessageLog
 from gossipq_client.traces import Tracing
@@ -390,13 +390,13 @@ def test_a_handler_that_ends_with_its_time_limit_has_failed_by_that(
     mq: testing.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be through before its time limit has told anybody."""
-    told = Runner._expire
+    told = Run.expire
 
     def slowly(*about: Any) -> None:
         time.sleep(0.2)
         told(*about)
 
-    monkeypatch.setattr(Runner, "_expire", slowly)
+    monkeypatch.setattr(Run, "expire", slowly)
     mq.publish("limits", b"x", timeout=PATIENCE_S)
 
     @mq.consumer("limits", group="narrow", time_limit="50ms", attempts_max=1)

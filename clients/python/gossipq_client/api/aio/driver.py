@@ -7,7 +7,7 @@ import weakref
 from asyncio import get_running_loop
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from inspect import isawaitable
 from itertools import chain
@@ -175,7 +175,7 @@ class Driver:
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, asked: Connecting) -> None:
-        self.asked = asked
+        self.asked, self.lock = asked, nullcontext()  # one thread uses it
         self.label, self.timeout_s, self.spool = asked.name, asked.timeout_s, asked.spool
         self.looks = self.spool is not None  #: something looks at records before they are sent
         self.over = False  #: closed, if only before it was used

@@ -22,7 +22,7 @@ from gossipq_client.api.aio.operator import Operator
 from gossipq_client.api.aio.publisher import Publisher
 from gossipq_client.api.aio.records import Records
 from gossipq_client.api.aio.requester import Requester
-from gossipq_client.api.aio.runner import Runner
+from gossipq_client.api.aio.runs import Run
 from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.handlers import Function, Handlers, Limits, Middleware, RunEnd, until_signal
@@ -63,7 +63,7 @@ class Facade:
         self._jobs = JobQuestions(self._operator)
         self._schemas = Schemas(self._operator, self._publisher)
         self.handlers = Handlers(asked.codec)
-        self._runner: Runner | None = None
+        self._run: Run | None = None
 
     @cached_property
     def schedules(self) -> Schedules:
@@ -585,21 +585,21 @@ class Facade:
         """
         engine = self._driver.engine
         engine.check()
-        if self._runner is not None and self._runner.engine is engine:  # else that of the parent process
+        if self._run is not None and self._run.engine is engine:  # else that of the parent process
             raise BadRequest("the handlers run already", hint="stop() ends them")
         limits = Limits.of(stop_at_end, max_records, max_memory)
-        runner = self._runner = Runner(self._consumer, self.schedules, self.handlers, limits)
+        run = self._run = Run(self._consumer, self.schedules, self.handlers, limits)
         try:
-            with until_signal(runner.stop, signals):
-                return await runner.run()
+            with until_signal(run.stop, signals):
+                return await run.run()
         finally:
-            self._runner = None
+            self._run = None
 
     def stop(self) -> None:
         """Ends `run`, from any thread, task, handler or signal handler."""
-        runner = self._runner
-        if runner is not None:
-            runner.stop()
+        run = self._run
+        if run is not None:
+            run.stop()
 
     async def request(
         self,

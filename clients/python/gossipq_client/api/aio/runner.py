@@ -7,30 +7,26 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gossipq_client.api.aio.runs import Run
-from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.api.aio.threads import HandlerThreads
 from gossipq_client.handlers import (
     CANCELLED,
     Crew,
     Handler,
-    Handlers,
     Hook,
     Item,
-    Limits,
-    RunEnd,
     awaited,
     called,
     stack_of,
 )
-from gossipq_client.io import CLOSE_SECONDS, Engine
+from gossipq_client.io import Engine
 from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from gossipq_client.api.aio.consumer import Consumer, Message
+    from gossipq_client.api.aio.consumer import Message
+    from gossipq_client.api.aio.runs import Run
 
 
-class TaskCrew(Crew):
+class WorkerCrew(Crew):
     """Its workers are tasks."""
 
     def __init__(self, engine: Engine, handler: Handler, stop_at_end: bool) -> None:
@@ -53,60 +49,38 @@ class TaskCrew(Crew):
         return idle and self.lanes.empty and self.lanes.subscription.finished
 
 
-class Runner(Run):
-    """One `run`. Workers that find nothing sleep until it rouses them."""
+class Workers:
+    """The workers of a run. Those that find nothing sleep until the run rouses them."""
 
-    def __init__(
-        self, consumer: "Consumer", schedules: Schedules, handlers: Handlers, limits: Limits
-    ) -> None:
-        super().__init__(consumer, schedules, handlers, limits)
+    def __init__(self, run: "Run") -> None:
+        self._run, self._driver = run, run.driver
         self._threads = HandlerThreads()
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = asyncio.get_running_loop().create_future()  #: done: stuck handlers are left
 
-    async def run(self) -> RunEnd:
-        """As the sync one."""
-        driver = self._driver
-        driver.engine.check()
-        try:
-            await self._start_up()
-            for handler in self._handlers:
-                self._crews.append(driver.step(TaskCrew, self.engine, handler, self._limits.stop_at_end))
-            for crew in self._crews:
-                for _ in range(crew.handler.workers):
-                    self._start_worker(crew)
-            await driver.until(self._over, None)
-        finally:
-            await self._end()
-        if self._failure is not None:
-            raise self._failure
-        return self._end_reason
+    def crew(self, handler: Handler, stop_at_end: bool) -> WorkerCrew:
+        """Subscribe for a handler."""
+        return WorkerCrew(self._driver.engine, handler, stop_at_end)
 
-    async def _call_hook(self, hook: Hook) -> None:
+    async def call_hook(self, hook: Hook) -> None:
         await awaited(hook())
 
-    def _start_worker(self, crew: TaskCrew) -> None:
+    def start(self, crew: WorkerCrew) -> None:
         self._tasks.append(asyncio.create_task(self._work(crew)))
 
-    async def _end(self) -> None:
-        driver = self._driver
-        self._stopping = True
-        for crew in self._crews:
+    async def end(self, stuck_end_s: float) -> None:
+        """Wait for all workers, and for stuck ones this many seconds."""
+        for crew in self._run.crews:
             crew.rouse(all_of_them=True)
-        giving_up = asyncio.get_running_loop().call_later(self._stuck_end_s, self._give_up)
+        giving_up = asyncio.get_running_loop().call_later(stuck_end_s, self._give_up)
         try:
             await asyncio.gather(*self._tasks)
-        finally:  # also when it is cancelled once more: nothing stays with a run that is over
+        finally:
             giving_up.cancel()
             self._threads.close()
-            self._leave()
-            if driver.engine.usable:
-                for crew in self._crews:
-                    driver.step(crew.lanes.give_back)
-                    self._consumer.end(crew.lanes.subscription)
-            await self._shut_down()
-        if driver.engine.usable:
-            await driver.until(driver.step(driver.engine.session.mark), CLOSE_SECONDS)
+
+    def close(self) -> None:
+        """Nothing is left to do behind the hooks."""
 
     def _give_up(self) -> None:
         if not self._given_up.done():
@@ -114,28 +88,28 @@ class Runner(Run):
 
     # --- workers
 
-    async def _work(self, crew: TaskCrew) -> None:
+    async def _work(self, crew: WorkerCrew) -> None:
         try:
             while (item := await self._next(crew)) is not None:
                 if crew.handler.batch_size:
-                    await self._handle_batch(crew, await self._gather(crew, item))
+                    await self._run.handle_batch(crew, await self._gather(crew, item))
                 else:
-                    await self._handle(crew, item)
+                    await self._run.handle(crew, item)
                 await self._driver.breathe()
         except BaseException as error:  # it ends the run
-            self._failure = self._failure or error
+            self._run.failure = self._run.failure or error
             self._driver.turn()
 
-    async def _next(self, crew: TaskCrew) -> Item | None:
+    async def _next(self, crew: WorkerCrew) -> Item | None:
         """The record to work on; None when there shall be no more."""
         driver = self._driver
         session = driver.engine.session
-        while not self._stopping and driver.engine.usable and self._left and not crew.leave():
+        while not self._run.stopping and driver.engine.usable and self._run.left and not crew.leave():
             item = driver.step(crew.lanes.take)
             if session.links.out or session.consuming.credit_due:
                 driver.turn()
             if item is not None:
-                self._left -= 1
+                self._run.left -= 1
                 driver.mind_hands()
                 return item
             sleeper = asyncio.get_running_loop().create_future()
@@ -144,16 +118,16 @@ class Runner(Run):
             await sleeper
         return None
 
-    async def _gather(self, crew: TaskCrew, first: Item) -> list[Item]:
+    async def _gather(self, crew: WorkerCrew, first: Item) -> list[Item]:
         """The records of a batch: as many as fit, or those that come within its wait."""
         driver, items, loop = self._driver, [first], asyncio.get_running_loop()
         end_s = loop.time() + crew.handler.batch_wait_s
-        while len(items) < crew.handler.batch_size and self._left and not self._stopping:
+        while len(items) < crew.handler.batch_size and self._run.left and not self._run.stopping:
             if not driver.engine.usable:
                 break
             item = driver.step(crew.lanes.take)
             if item is not None:
-                self._left -= 1
+                self._run.left -= 1
                 items.append(item)
                 continue
             left_s = end_s - loop.time()
@@ -170,7 +144,7 @@ class Runner(Run):
         driver.turn()
         return items
 
-    def _stop_cancelled(self, crew: TaskCrew) -> None:
+    def stop_cancelled(self, crew: WorkerCrew) -> None:
         loop = asyncio.get_running_loop()
         for task, message in crew.running.items():
             if message.cancelled:
@@ -178,12 +152,16 @@ class Runner(Run):
                 loop.call_soon(self._cancel, crew, task, message)
 
     @staticmethod
-    def _cancel(crew: TaskCrew, task: "asyncio.Task[Any]", message: "Message") -> None:
+    def _cancel(crew: WorkerCrew, task: "asyncio.Task[Any]", message: "Message") -> None:
         if crew.running.get(task) is message and task not in crew.cancelled:
             crew.cancelled.add(task)
             task.cancel()
 
-    async def _limited(self, crew: TaskCrew, message: "Message", arguments: list[Any]) -> Any:
+    async def call(self, crew: WorkerCrew, message: "Message", arguments: list[Any]) -> Any:
+        """Call the handler and return its result. `message`: the only one, or the first of a batch.
+
+        Raises TimeLimitExceeded, and the errors of the handler.
+        """
         handler, is_async = crew.handler, crew.handler.is_async
         thread: asyncio.Future[Any] | None = None
         task = asyncio.current_task()
@@ -213,10 +191,10 @@ class Runner(Run):
                 task.uncancel()
         exceeded = TimeLimitExceeded(f"{message!r} took longer than {handler.time_limit_s:g} s")
         if thread is not None and not thread.done():
-            await self._expire(crew, message, exceeded, task, stack_of(ident()))
+            await self._run.expire(crew, message, exceeded, task, stack_of(ident()))
             await asyncio.wait([thread, self._given_up], return_when=asyncio.FIRST_COMPLETED)
             if thread.done():
-                self._returned(crew, message, exceeded, thread.exception(), task)
+                self._run.returned(crew, message, exceeded, thread.exception(), task)
         raise exceeded
 
     async def _awaited(self, result: Any) -> Any:

@@ -1,17 +1,16 @@
-"""One run of handlers: what becomes of a record and of the run, however the workers wait."""
+"""One run of handlers: what becomes of a record and of the run, however its workers wait."""
 
 from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError
+from gossipq_client.api.aio.runner import WorkerCrew, Workers
 from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.handlers import (
     LOOK_MS,
     STUCK_END_S,
     Around,
-    Crew,
     Handler,
     Handlers,
-    Hook,
     Item,
     Limits,
     RunEnd,
@@ -25,7 +24,7 @@ from gossipq_client.handlers import (
     untold,
     whole,
 )
-from gossipq_client.io import log, resident_bytes
+from gossipq_client.io import CLOSE_SECONDS, log, resident_bytes
 from gossipq_client.values import TimeLimitExceeded, outcomes
 
 if TYPE_CHECKING:
@@ -33,61 +32,95 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """The part of a run that knows nothing of threads and tasks."""
+    """One `run`. It knows nothing of the threads or tasks that its workers are."""
 
     def __init__(
         self, consumer: "Consumer", schedules: Schedules, handlers: Handlers, limits: Limits
     ) -> None:
         """Raises BadRequest without a handler."""
-        self._consumer, self._publisher, self._driver = consumer, consumer.publisher, consumer.driver
+        self._consumer, self._publisher, self.driver = consumer, consumer.publisher, consumer.driver
         self._schedules, self._hooks, self._limits = schedules, handlers, limits
         self.engine = consumer.driver.engine  #: of the session that it consumes by
         self._handlers = handlers.some(self._publisher.codec)
         self._end_reason: RunEnd = "stopped"
-        self._left = limits.max_records  #: records that workers may still take
+        self.left = limits.max_records  #: records that workers may still take
         self._through = 0  #: records whose handlers have ended
         self._looked_ms = 0  #: when the memory of the process was measured last
-        self._crews: list[Any] = []  #: each a `Crew` that can be roused
-        self._stopping = False
-        self._failure: BaseException | None = None
+        self.crews: list[WorkerCrew] = []
+        self.stopping = False
+        self.failure: BaseException | None = None
         self._stuck_end_s = STUCK_END_S
-        self._is_left = False  #: the run is over, and stuck handlers may still run
+        self.is_left = False  #: the run is over, and stuck handlers may still run
+        self._workers = Workers(self)
         self._cancels = self.engine.session.consuming.cancels  #: as many as were looked at
+
+    async def run(self) -> RunEnd:
+        """Consume until the end. Raises the error of a refused subscription, an error of a handler that is no
+        Exception, and RuntimeError if the system cannot start a thread."""
+        self.driver.engine.check()
+        try:
+            await self._start_up()
+            for handler in self._handlers:
+                crew = self.driver.step(self._workers.crew, handler, self._limits.stop_at_end)
+                self.crews.append(crew)
+            for crew in self.crews:
+                for _ in range(crew.handler.workers):
+                    self._workers.start(crew)
+            await self.driver.until(self._over, None)
+        finally:
+            await self._end()
+        if self.failure is not None:
+            raise self.failure
+        return self._end_reason
+
+    async def _end(self) -> None:
+        """Let running handlers end, for a few seconds if they are stuck, and give the other records back."""
+        self.stopping = True
+        try:
+            await self._workers.end(self._stuck_end_s)
+        finally:  # also when it is interrupted once more: nothing stays with a run that is over
+            self.is_left = True
+            for crew in self.crews:
+                left(crew)
+            if self.driver.engine.usable:
+                for crew in self.crews:
+                    self.driver.step(crew.lanes.give_back)
+                    self._consumer.end(crew.lanes.subscription)
+            await self._shut_down()
+        self._workers.close()
+        if self.driver.engine.usable:
+            await self.driver.until(self.driver.step(self.driver.engine.session.mark), CLOSE_SECONDS)
 
     def stop(self) -> None:
         """What runs is finished, nothing new begins. From any thread, also from a signal handler: it takes no
         lock."""
-        self._stopping = True
-        self._driver.wake()
+        self.stopping = True
+        self.driver.wake()
 
     def _over(self) -> bool:
         """Looked at after each exchange with the sockets."""
-        for crew in self._crews:
-            self._failure = self._failure or crew.lanes.subscription.error
+        for crew in self.crews:
+            self.failure = self.failure or crew.lanes.subscription.error
             crew.rouse()
-        if self._cancels != (cancels := self._driver.engine.session.consuming.cancels):
+        if self._cancels != (cancels := self.driver.engine.session.consuming.cancels):
             self._cancels = cancels
-            for crew in self._crews:
-                self._stop_cancelled(crew)
+            for crew in self.crews:
+                self._workers.stop_cancelled(crew)
         if (
             self._limits.stop_at_end
-            and not len(self._driver.engine.session.calls)
-            and all(crew.finished for crew in self._crews)
+            and not len(self.driver.engine.session.calls)
+            and all(crew.finished for crew in self.crews)
         ):
             self._end_reason = "at_end"
             return True
         if self._limits.max_memory_bytes is not None:
             self._look_at_memory(self._limits.max_memory_bytes)
-        return self._stopping or self._failure is not None
-
-    def _stop_cancelled(self, crew: Any) -> None:
-        """Cancel the coroutines of handlers whose jobs were cancelled."""
-        raise NotImplementedError
+        return self.stopping or self.failure is not None
 
     def _look_at_memory(self, max_bytes: int) -> None:
         """Stop if the process has more memory than it may have."""
-        now_ms = self._driver.engine.now_ms()
-        if self._stopping or now_ms - self._looked_ms < LOOK_MS:
+        now_ms = self.driver.engine.now_ms()
+        if self.stopping or now_ms - self._looked_ms < LOOK_MS:
             return
         self._looked_ms, found = now_ms, resident_bytes()
         if found is not None and found > max_bytes:
@@ -95,7 +128,7 @@ class Run:
 
     def _stop_for(self, reason: RunEnd, told: str) -> None:
         """End the run because of a limit."""
-        if not self._stopping:
+        if not self.stopping:
             self._end_reason = reason
             log.info("the run ends after %d records: %s", self._through, told)
             self.stop()
@@ -103,7 +136,7 @@ class Run:
     async def _start_up(self) -> None:
         """Call the hooks of the start, then set the schedules of handlers. Raises the first error."""
         for hook in self._hooks.startup():
-            await self._call_hook(hook)
+            await self._workers.call_hook(hook)
         for plan in [handler.plan for handler in self._handlers if handler.plan is not None]:
             await self._schedules.declare(plan.topic, plan.value, name=plan.name, **plan.options)
 
@@ -111,15 +144,13 @@ class Run:
         """Call all hooks of the end. The first error becomes that of the run."""
         for hook in self._hooks.shutdown():
             try:
-                await self._call_hook(hook)
+                await self._workers.call_hook(hook)
             except BaseException as error:
                 log.exception("%s failed at the end of a run", getattr(hook, "__qualname__", repr(hook)))
-                self._failure = self._failure or error
+                self.failure = self.failure or error
 
-    async def _call_hook(self, hook: Hook) -> None:
-        raise NotImplementedError
-
-    async def _handle(self, crew: Crew, item: Item) -> None:
+    async def handle(self, crew: WorkerCrew, item: Item) -> None:
+        """Call a handler with a record, and settle the record by how the handler ended."""
         handler, layers = crew.handler, self._publisher.layers
         message = self._consumer.message(*item)
         around = Around(layers.all, message)
@@ -130,7 +161,7 @@ class Run:
             if layers.handling:
                 result = whole(await self._layered(crew, message))
             else:
-                result = whole(await self._limited(crew, message, handler.arguments(message)))
+                result = whole(await self._workers.call(crew, message, handler.arguments(message)))
             around.end(result)
             if (reply := answer(message, result, self._publisher.codec)) is not None:
                 await self._publisher.publish(reply.topic, reply.value, reply.options)
@@ -140,16 +171,16 @@ class Run:
         finally:
             self._done(crew, item)
 
-    async def _layered(self, crew: Crew, message: "Message", at: int = 0) -> Any:
+    async def _layered(self, crew: WorkerCrew, message: "Message", at: int = 0) -> Any:
         """Call the layers of middleware around the handler from `at` on, and the handler within them."""
         layers = self._publisher.layers.handling
         if at == len(layers):
-            return await self._limited(crew, message, crew.handler.arguments(message))
+            return await self._workers.call(crew, message, crew.handler.arguments(message))
 
         async def call_next(changed: "Message") -> Any:
             return await self._layered(crew, changed, at + 1)
 
-        return await self._driver.result_of(layers[at], layers[at].handle(message, call_next))
+        return await self.driver.result_of(layers[at], layers[at].handle(message, call_next))
 
     async def _failed(
         self, handler: Handler, message: "Message", around: Around, error: BaseException
@@ -165,7 +196,7 @@ class Run:
             tell(handler, message, error)
             await self._tell_asker(handler, message, error)
 
-    async def _handle_batch(self, crew: Crew, items: list[Item]) -> None:
+    async def handle_batch(self, crew: WorkerCrew, items: list[Item]) -> None:
         """Call a handler of batches. Messages that it does not settle share its end: an ack, or its error."""
         messages = [self._consumer.message(*item) for item in items]
         arounds = {message: Around(self._publisher.layers.all, message) for message in messages}
@@ -191,12 +222,12 @@ class Run:
                 await self._failed(handler, message, around, error)
         return values
 
-    async def _called_with(self, crew: Crew, values: "dict[Message, Any]") -> BaseException | None:
+    async def _called_with(self, crew: WorkerCrew, values: "dict[Message, Any]") -> BaseException | None:
         """Call the handler with lists of values and messages. Return what it raised."""
         messages, arguments = list(values), [list(values.values()), list(values)]
         try:
             lists = [arguments[0] if is_value else arguments[1] for is_value in crew.handler.order]
-            whole(await self._limited(crew, messages[0], lists))
+            whole(await self._workers.call(crew, messages[0], lists))
         except BaseException as error:
             return error
         return None
@@ -215,22 +246,16 @@ class Run:
         except BaseException as failed:
             await self._failed(handler, message, around, failed)
 
-    async def _limited(self, crew: Any, message: "Message", arguments: list[Any]) -> Any:
-        """Call the handler and return its result. `message`: the only one, or the first of a batch.
-
-        Raises TimeLimitExceeded, and the errors of the handler.
-        """
-        raise NotImplementedError
-
-    def _done(self, crew: Crew, item: Item) -> None:
+    def _done(self, crew: WorkerCrew, item: Item) -> None:
         """A record is settled."""
-        crew.settled(item)
-        self._through += 1
-        if self._through == self._limits.max_records:
-            self._stop_for("max_records", f"max_records={self._through}")
+        with self.driver.lock:
+            crew.settled(item)
+            self._through += 1
+            if self._through == self._limits.max_records:
+                self._stop_for("max_records", f"max_records={self._through}")
 
-    async def _expire(
-        self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded, worker: Any, stack: str
+    async def expire(
+        self, crew: WorkerCrew, message: "Message", exceeded: TimeLimitExceeded, worker: Any, stack: str
     ) -> None:
         """End a message without its handler, which is in a thread and cannot be stopped.
 
@@ -245,33 +270,30 @@ class Run:
             untold(crew.handler, message, gone)
         is_replaced = self._replace(crew, (message._held, message.offset))
         overdue(crew, message, exceeded, self._publisher.layers.all, stack, is_replaced)
-        if not (is_replaced or self._stopping):
+        if not (is_replaced or self.stopping):
             text = f"{len(crew.stuck)} handlers of {crew.handler.name} do not end: too many to replace them"
-            self._failure, self._stuck_end_s = self._failure or TimeLimitExceeded(text), 0.0
-            self._driver.wake()
+            self.failure, self._stuck_end_s = self.failure or TimeLimitExceeded(text), 0.0
+            self.driver.wake()
         await self._tell_asker(crew.handler, message, exceeded)
 
-    def _replace(self, crew: Crew, item: Item) -> bool:
+    def _replace(self, crew: WorkerCrew, item: Item) -> bool:
         """Start another worker, which may take the next record of the same key.
 
         Returns False if none can start.
         """
-        crew.expired(item)
-        if self._stopping or not crew.can_replace:
-            return False
-        try:
-            self._start_worker(crew)
-        except RuntimeError:  # the system cannot start a thread
-            return False
-        return True
+        with self.driver.lock:
+            crew.expired(item)
+            if self.stopping or not crew.can_replace:
+                return False
+            try:
+                self._workers.start(crew)
+            except RuntimeError:  # the system cannot start a thread
+                return False
+            return True
 
-    def _start_worker(self, crew: Any) -> None:
-        """Raises RuntimeError if the system cannot start a thread."""
-        raise NotImplementedError
-
-    def _returned(
+    def returned(
         self,
-        crew: Crew,
+        crew: WorkerCrew,
         message: "Message",
         exceeded: TimeLimitExceeded,
         error: BaseException | None,
@@ -285,12 +307,6 @@ class Run:
         if error is None or isinstance(error, Exception):
             raise exceeded from error
         raise error
-
-    def _leave(self) -> None:
-        """The run is over: log which handlers still run."""
-        self._is_left = True
-        for crew in self._crews:
-            left(crew)
 
     async def _tell_asker(self, handler: Handler, message: "Message", error: Exception) -> None:
         """Tell the requester at once that the handler failed."""

@@ -5,9 +5,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from gossipq_client.api.sync.runs import Run
-from gossipq_client.handlers import Crew, Handler, Hook, Item, RunEnd, called, goes_on, stack_of
-from gossipq_client.io import CLOSE_SECONDS
+from gossipq_client.handlers import Crew, Handler, Hook, Item, called, goes_on, stack_of
 from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
@@ -17,12 +15,13 @@ if TYPE_CHECKING:
     from gossipq_client.api.sync.consumer import Message
     from gossipq_client.api.sync.driver import Driver
     from gossipq_client.api.sync.loop_thread import LoopThread
+    from gossipq_client.api.sync.runs import Run
 
 
 JOIN_S = 0.1  #: how often the end of a run looks whether a handler has exceeded its time limit
 
 
-class ThreadCrew(Crew):
+class WorkerCrew(Crew):
     """Its workers are threads. Everything here is touched with the client's lock."""
 
     def __init__(self, driver: "Driver", handler: Handler, stop_at_end: bool) -> None:
@@ -43,99 +42,75 @@ class ThreadCrew(Crew):
         return self.idle == self.handler.workers and self.lanes.empty and self.lanes.subscription.finished
 
 
-class Runner(Run):
-    """One `run`. The calling thread does the I/O; workers that find nothing sleep until it rouses them."""
+class Workers:
+    """The workers of a run. Those that find nothing sleep until the run, whose thread does the I/O, rouses
+    them."""
 
-    _loop: "LoopThread | None" = None
+    def __init__(self, run: "Run") -> None:
+        self._run, self._driver = run, run.driver
+        self._loop: LoopThread | None = None
 
-    def run(self) -> RunEnd:
-        """Raises what a subscription was refused with, what is no Exception and came out of a handler, and
-        RuntimeError where the system has no more threads."""
-        driver = self._driver
-        try:
-            self._start_up()
-            for handler in self._handlers:
-                self._crews.append(driver.step(ThreadCrew, driver, handler, self._limits.stop_at_end))
-            for crew in self._crews:
-                for _ in range(crew.handler.workers):
-                    self._start_worker(crew)
-            driver.until(self._over)
-        finally:
-            self._end()
-        if self._failure is not None:
-            raise self._failure
-        return self._end_reason
+    def crew(self, handler: Handler, stop_at_end: bool) -> WorkerCrew:
+        """Subscribe for a handler."""
+        return WorkerCrew(self._driver, handler, stop_at_end)
 
-    def _call_hook(self, hook: Hook) -> None:
+    def call_hook(self, hook: Hook) -> None:
         result = hook()
         if goes_on(result):
             self._awaited(result, None)
 
-    def _start_worker(self, crew: ThreadCrew) -> None:
+    def start(self, crew: WorkerCrew) -> None:
         name = f"{crew.handler.name}-{len(crew.threads)}"
         thread = threading.Thread(target=self._work, args=(crew,), name=name, daemon=True)
         thread.start()
         crew.threads.append(thread)
 
-    def _end(self) -> None:
-        driver = self._driver
-        with driver.lock:
-            self._stopping = True
-            for crew in self._crews:
-                crew.work.notify_all()
-        try:
-            self._join()
-        finally:  # also when it is interrupted once more: nothing stays with a run that is over
-            self._leave()
-            if driver.engine.usable:
-                for crew in self._crews:
-                    driver.step(crew.lanes.give_back)
-                for crew in self._crews:
-                    self._consumer.end(crew.lanes.subscription)
-            self._shut_down()
+    def close(self) -> None:
+        """End the loop of coroutine functions, behind the hooks."""
         if self._loop is not None:
             self._loop.close()
-        if driver.engine.usable:
-            driver.until(driver.step(driver.engine.session.mark), CLOSE_SECONDS)
 
-    def _join(self) -> None:
-        """Wait for the workers, and for stuck ones a few seconds."""
-        for crew in self._crews:
+    def end(self, stuck_end_s: float) -> None:
+        """Wait for all workers, and for stuck ones this many seconds."""
+        with self._driver.lock:
+            for crew in self._run.crews:
+                crew.work.notify_all()
+        for crew in self._run.crews:
             for thread in crew.threads:
                 while thread.is_alive() and thread not in crew.stuck:
                     thread.join(None if crew.handler.time_limit_s is None else JOIN_S)
-        end_s = time.monotonic() + self._stuck_end_s
-        for crew in self._crews:
+        end_s = time.monotonic() + stuck_end_s
+        for crew in self._run.crews:
             for thread in list(crew.stuck):
                 thread.join(max(0.0, end_s - time.monotonic()))
 
     # --- workers
 
-    def _work(self, crew: ThreadCrew) -> None:
+    def _work(self, crew: WorkerCrew) -> None:
         try:
             while (item := self._next(crew)) is not None:
                 if crew.handler.batch_size:
-                    self._handle_batch(crew, self._gather(crew, item))
+                    self._run.handle_batch(crew, self._gather(crew, item))
                 else:
-                    self._handle(crew, item)
+                    self._run.handle(crew, item)
         except BaseException as error:  # it ends the run
-            if self._is_left:
+            if self._run.is_left:
                 return
             with self._driver.lock:
-                self._failure = self._failure or error
+                self._run.failure = self._run.failure or error
                 self._driver.wake()
 
-    def _next(self, crew: ThreadCrew) -> Item | None:
+    def _next(self, crew: WorkerCrew) -> Item | None:
         """The record to work on; None when there shall be no more."""
         driver = self._driver
         session = driver.engine.session
         with driver.lock:
-            while not self._stopping and driver.engine.usable and self._left and not crew.leave():
+            while not self._run.stopping and driver.engine.usable and self._run.left and not crew.leave():
                 item = driver.engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
                     driver.exchange()
                 if item is not None:
-                    self._left -= 1
+                    self._run.left -= 1
                     crew.rouse()
                     driver.mind_hands()
                     return item
@@ -145,20 +120,20 @@ class Runner(Run):
                 crew.idle -= 1
         return None
 
-    def _gather(self, crew: ThreadCrew, first: Item) -> list[Item]:
+    def _gather(self, crew: WorkerCrew, first: Item) -> list[Item]:
         """The records of a batch: as many as fit, or those that come within its wait."""
         driver, items = self._driver, [first]
         session = driver.engine.session
         end_s = time.monotonic() + crew.handler.batch_wait_s
         with driver.lock:
-            while len(items) < crew.handler.batch_size and self._left and not self._stopping:
+            while len(items) < crew.handler.batch_size and self._run.left and not self._run.stopping:
                 if not driver.engine.usable:
                     break
                 item = driver.engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
                     driver.exchange()
                 if item is not None:
-                    self._left -= 1
+                    self._run.left -= 1
                     items.append(item)
                     continue
                 left_s = end_s - time.monotonic()
@@ -170,20 +145,13 @@ class Runner(Run):
                 crew.gathering -= 1
         return items
 
-    def _replace(self, crew: Crew, item: Item) -> bool:
-        with self._driver.lock:
-            return super()._replace(crew, item)
-
-    def _done(self, crew: Crew, item: Item) -> None:
-        with self._driver.lock:
-            super()._done(crew, item)
-
-    def _stop_cancelled(self, crew: ThreadCrew) -> None:
+    def stop_cancelled(self, crew: WorkerCrew) -> None:
         for message, task in list(crew.running.values()):
             if message.cancelled:
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
-    def _limited(self, crew: ThreadCrew, message: "Message", arguments: list[Any]) -> Any:
+    def call(self, crew: WorkerCrew, message: "Message", arguments: list[Any]) -> Any:
+        """As in the asyncio twin."""
         handler = crew.handler
         seconds = handler.time_limit_s
         if seconds is None or handler.is_async:
@@ -194,7 +162,7 @@ class Runner(Run):
 
         def expire() -> None:
             if first.acquire(blocking=False):
-                self._expire(crew, message, exceeded, worker, stack_of(worker.ident))
+                self._run.expire(crew, message, exceeded, worker, stack_of(worker.ident))
 
         timer = threading.Timer(seconds, expire)
         timer.daemon = True
@@ -210,13 +178,13 @@ class Runner(Run):
             if not first.acquire(blocking=False):
                 timer.join()  # what it tells comes first
                 with self._driver.lock:
-                    self._returned(crew, message, exceeded, error, worker)
+                    self._run.returned(crew, message, exceeded, error, worker)
 
-    def _called(self, crew: ThreadCrew, message: "Message", arguments: list[Any]) -> Any:
+    def _called(self, crew: WorkerCrew, message: "Message", arguments: list[Any]) -> Any:
         result = called(crew.handler, arguments)
         return self._stoppable(crew, message, result) if goes_on(result) else result
 
-    def _stoppable(self, crew: ThreadCrew, message: "Message", result: Any) -> Any:
+    def _stoppable(self, crew: WorkerCrew, message: "Message", result: Any) -> Any:
         """Wait for the coroutine of a handler, which is cancelled when the job of its only record is."""
         seconds, thread = crew.handler.time_limit_s, threading.current_thread()
         if crew.handler.batch_size:
