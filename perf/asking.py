@@ -97,7 +97,7 @@ def schedule(scale: float) -> list[Figure]:
                 mq.post_many(
                     "later", [VALUE] * BATCH, delays=[draw.uniform(*HORIZON_S) for _ in range(BATCH)]
                 )
-            mq.flush()
+            mq.flush(None)
             seconds = time.perf_counter() - start
             check(scheduled(mq, "later"), records, "records scheduled")
             full_mb = memory_mb(at.pid, "Pss_Anon")
@@ -135,7 +135,7 @@ def expire(scale: float) -> list[Figure]:
         mq.fetch("old", "late", n=1, wait=0.0)
         for _ in batches(records):
             mq.post_many("old", [VALUE] * BATCH)
-        mq.flush()
+        mq.flush(None)
         mq.publish("other", VALUE)
         laps_ms, quiet_ms, most_mb = list[float](), list[float](), 0.0
         before_mb = memory_mb(at.pid, "Pss_Anon")
@@ -239,7 +239,7 @@ def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
         delays = [int((first_due + draw.uniform(0, spread_s) - now) * 1_000) + 1 for _ in range(BATCH)]
         values = [STAMP.pack(now + delay / 1_000).ljust(SIZE, b"\0") for delay in delays]
         mq.post_many("soon", values, delays=[delay / 1_000 for delay in delays])
-    mq.flush()
+    mq.flush(None)
     if time.monotonic() > first_due:
         raise SystemExit(f"publishing {records:,} records took longer than {LEAD_S:g} s")
     end = first_due + spread_s + PATIENCE_S
@@ -284,13 +284,13 @@ def consumed_per_s(at: Node, work: Work) -> float:
         mq.create_topic(work.topic)
         for numbers in batches(work.records):
             work.publish(mq, work.topic, numbers)
-        mq.flush()
+        mq.flush(None)
         left, take, start = work.acked, work.take, time.perf_counter()
         for message in mq.consume(work.topic, "bench", **work.options):
             left -= take(message)
             if not left:
                 break
-        mq.flush()
+        mq.flush(None)
         seconds = time.perf_counter() - start
         check(sum(group.acked for group in mq.topic(work.topic).groups()), work.acked, "records acked")
     return work.acked / seconds
@@ -425,14 +425,14 @@ def steps(scale: float) -> list[Figure]:
         mq.create_topic(out, beside=source)
         for numbers in batches(records):
             plain(mq, source, numbers)
-        mq.flush()
+        mq.flush(None)
         left, start = records, time.perf_counter()
         for message in mq.consume(source, "bench"):
             step(mq, out, message)
             left -= 1
             if not left:
                 break
-        mq.flush()
+        mq.flush(None)
         seconds = time.perf_counter() - start
         check(sum(part.next for part in mq.admin.stats([out]).partitions), records, "records published")
         check(sum(group.acked for group in mq.topic(source).groups()), records, "records acked")
@@ -453,7 +453,7 @@ def acks(scale: float) -> list[Figure]:
         mq.create_topic(topic)
         for numbers in batches(records):
             plain(mq, topic, numbers)
-        mq.flush()
+        mq.flush(None)
         found = list[Message]()
         while len(found) < records:
             found += mq.fetch(topic, "bench", n=records - len(found))
@@ -463,14 +463,14 @@ def acks(scale: float) -> list[Figure]:
         start = time.perf_counter()
         for message in messages:
             message.ack_soon()
-        mq.flush()
+        mq.flush(None)
         return len(messages) / (time.perf_counter() - start)
 
     def cpu_ms_of_one(mq: Client, pid: int, messages: list[Message]) -> float:
         before = cpu_s(pid)
         for message in messages:
             message.ack_soon()
-            mq.flush()
+            mq.flush(None)
         return (cpu_s(pid) - before) * 1_000 / len(messages)
 
     with node() as at, connect(at.server) as mq:
@@ -526,7 +526,7 @@ def vanish(scale: float) -> list[Figure]:
         for numbers in batches(sized(consumers * HELD, 1.0)):
             plain(mq, "crowd", numbers)
         mq.fetch("crowd", "g", n=1, wait=0.0)
-        mq.flush()
+        mq.flush(None)
         with crowd(at, "crowd", consumers):
             mq.publish("other", VALUE)
             quiet_ms = [confirmed_ms(mq) for _ in range(QUIET)]
@@ -554,7 +554,7 @@ def ids(scale: float) -> list[Figure]:
             watch = Watch(at.pid)
             for ids in made:
                 mq.post_many(topic, [VALUE] * BATCH, ids=ids if named else None)
-            mq.flush()
+            mq.flush(None)
             return watch.spent().of_each(records)
 
         mq.create_topic("named")
@@ -587,7 +587,7 @@ def uniques(scale: float) -> list[Figure]:
             watch = Watch(at.pid)
             for names in made:
                 mq.post_many(topic, [VALUE] * BATCH, **{option: names})
-            mq.flush()
+            mq.flush(None)
             return watch.spent().of_each(records)
 
         mq.create_topic("unique")
@@ -624,7 +624,7 @@ def results(scale: float) -> list[Figure]:
             left -= 1
             if not left:
                 break
-        mq.flush()
+        mq.flush(None)
         return watch.spent().of_each(records)
 
     with node() as at, connect(at.server) as mq:

@@ -85,13 +85,13 @@ def published(mq: Client, at: Node, topic: str, batches: int, of: int) -> Measur
     watch = Watch(at.pid)
     for _ in range(batches):
         mq.post_many(topic, values)
-    mq.flush()
+    mq.flush(None)
     left = batches * of
     while left:
         got = mq.fetch(topic, group="g", n=1_000, wait=5.0)
         mq.ack_soon(got)
         left -= len(got)
-    mq.flush()
+    mq.flush(None)
     return watch.spent().of_each(batches * of)
 
 
@@ -111,7 +111,7 @@ def turn(at: Node, credentials: "Path | bytes", scale: float) -> tuple[Measured,
             mq.create_topic(topic, partitions=4, retention=0, if_not_exists=True)
             mq.publish(topic, b"first", timeout=PATIENCE_S)
             mq.ack_soon(mq.fetch(topic, group="g", n=1_000, wait=5.0))
-        mq.flush()
+        mq.flush(None)
         return (
             published(mq, at, "many", much[KINDS[0]], BATCH),
             published(mq, at, "few", much[KINDS[1]], FEW),

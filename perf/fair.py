@@ -45,7 +45,7 @@ def cost(mq: Client, pid: int, topic: str, order: str, shape: str) -> tuple[floa
     mq.create_topic(topic, partitions=1)
     for batch in range(RECORDS // BATCH):
         mq.post_many(topic, [bytes(SIZE)] * BATCH, flows=named(shape, batch, draw), partition=0)
-    mq.flush()
+    mq.flush(None)
     began_s, left = time.perf_counter(), RECORDS
     used_s = cpu_s(pid) + time.process_time()
     while left:
@@ -53,7 +53,7 @@ def cost(mq: Client, pid: int, topic: str, order: str, shape: str) -> tuple[floa
         assert sum(len(msg.value) for msg in found) == SIZE * len(found), "each value is read"
         mq.ack_soon(found)
         left -= len(found)
-    mq.flush()
+    mq.flush(None)
     took_s, used_s = time.perf_counter() - began_s, cpu_s(pid) + time.process_time() - used_s
     return used_s / RECORDS * 1e6, RECORDS / took_s
 
@@ -99,7 +99,7 @@ def wait_s(mq: Client, topic: str, order: str, flood: int) -> float:
     mq.create_topic(topic, partitions=1)
     for first in range(0, flood, BATCH):
         mq.post_many(topic, [b"noisy"] * min(BATCH, flood - first), flow="noisy", partition=0)
-    mq.flush()
+    mq.flush(None)
     mq.publish(topic, b"quiet", flow="quiet", partition=0)
     for count, msg in enumerate(mq.consume(topic, group="g", order=order, credit=CREDIT), 1):
         with msg:

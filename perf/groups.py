@@ -37,13 +37,13 @@ def spent_s(mq: Client, pid: int, topic: str, batches: int) -> float:
     left = dict.fromkeys(range(CONSUMED), batches * BATCH)
     for _ in range(batches):
         mq.post_many(topic, values)
-    mq.flush()
+    mq.flush(None)
     while any(left.values()):
         for number in [each for each, count in left.items() if count]:
             batch = mq.fetch(topic, group=f"g{number}", n=BATCH, wait=1.0)
             mq.ack_soon(batch)
             left[number] -= len(batch)
-    mq.flush()
+    mq.flush(None)
     return (cpu_s(pid) - before) / batches
 
 

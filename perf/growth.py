@@ -69,7 +69,7 @@ def batch_ms(pids: list[int], mq: Client, idle: float, group: str = GROUP) -> fl
     before, start = sum(map(cpu_s, pids)), time.perf_counter()
     for _ in range(BATCHES):
         mq.post_many(USED, [VALUE] * BATCH)
-    mq.flush()
+    mq.flush(None)
     left = BATCHES * BATCH
     while left > 0:
         batch = mq.fetch(USED, group=group, n=1_000, wait=PATIENCE_S)
@@ -77,7 +77,7 @@ def batch_ms(pids: list[int], mq: Client, idle: float, group: str = GROUP) -> fl
             raise SystemExit(f"{left} records did not come")
         mq.ack_soon(batch)
         left -= len(batch)
-    mq.flush()
+    mq.flush(None)
     took_s = time.perf_counter() - start
     return 1_000 * (sum(map(cpu_s, pids)) - before - idle / 100 * took_s) / BATCHES
 
@@ -124,7 +124,7 @@ def with_records(size: int) -> Found:
         mq.create_topic("stored", 4)
         for _ in range(0, size, BATCH):
             mq.post_many("stored", [VALUE] * BATCH)
-        mq.flush()
+        mq.flush(None)
 
     return one_node(fill)
 

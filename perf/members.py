@@ -92,7 +92,7 @@ def spent(at: Node, mq: Client, topic: str, batches: int, size: int = BATCH, pau
         if pause_s:
             sent.result(None)
             time.sleep(pause_s)
-    mq.flush()
+    mq.flush(None)
     end = time.perf_counter() + PATIENCE_S
     while sum(row.ready + row.in_flight + row.retrying for row in mq.topic(topic).groups()):
         if time.perf_counter() > end:

@@ -24,7 +24,7 @@ class Life:
         """Does `steps` random actions; afterwards no consumer holds a record."""
         for _ in range(steps):
             self.dice.choice((self.publish, self.publish, self.publish, self.consume, self.operate))()
-        self.mq.flush()
+        self.mq.flush(None)
         time.sleep(0.2)  # a record that was given back is noted within 50 ms
 
     def publish(self):
@@ -51,7 +51,7 @@ class Life:
                     message.nack(delay="3h", reason="later")
                 else:
                     message.reject("never")
-            other.flush()
+            other.flush(None)
 
     def operate(self):
         dice, mq, topic = self.dice, self.mq, self.dice.choice(TOPICS)

@@ -55,7 +55,7 @@ def test_what_goes_on_with_it_goes_on_where_it_was(broker, mq, back_up, restore)
     batch[0].reject("never")
     for message in batch[1:]:
         message.ack_soon()
-    mq.flush()
+    mq.flush(None)
     back_up()
     again = restore()
     assert again.publish("orders", b"0", id="0", timeout=10).duplicate

@@ -48,7 +48,7 @@ def publish(by: str, drivers: dict[str, Driver], mq: Client, topic: str) -> None
             mq.post(topic, **record)
         mq.post(topic, **ROUTED, route="eu.fr")
         mq.post(topic, **DELAYED, delay=DELAY_MS / 1_000)
-        mq.flush()
+        mq.flush(None)
         return
     driver = drivers[by]
     for record in [*RECORDS, RECORDS[-1]]:

@@ -38,7 +38,7 @@ def test_errors_are_counted_by_what_they_have_in_common(ask, topic: str, shared_
         for text in texts:
             (msg,) = mq.fetch(topic, "workers", n=1, wait=30)
             msg.reject(text)
-            mq.flush()
+            mq.flush(None)
     group = f"{topic}/workers"
     rows = json.loads(ask("job", "errors", group, "-o", "json").out)
     assert [(row["letters"], row["error"]) for row in rows] == [

@@ -135,7 +135,7 @@ def failed(mq: Client, topic: str, group: str = "team", **options: object) -> No
     """Everything there is fails once and for all."""
     for message in mq.consume(topic, group, stop_at_end=True, **options):  # type: ignore[arg-type]
         message.reject("no such customer")
-    mq.flush()
+    mq.flush(None)
 
 
 def test_dead_letters_are_listed_shown_and_replayed(ask, topic: str, mq: Client) -> None:
@@ -202,7 +202,7 @@ def test_a_failure_is_traced(ask, topic: str, mq: Client) -> None:
     for message in mq.consume(topic, "team", backoff=["1h"]):
         message.nack(reason="the disk is full")
         break
-    mq.flush()
+    mq.flush(None)
     ref = f"{topic}/0/0"
     until(lambda: states(ask, ref) == ["retrying"])
     steps = json.loads(ask("why", "--steps", ref, "-g", "team", "-o", "json").out)

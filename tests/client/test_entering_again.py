@@ -77,7 +77,7 @@ def test_what_is_left_of_an_earlier_life_fails(broker: testing.Broker) -> None:
             fetcher.fetch(1)
         with pytest.raises(ClientClosed):
             next(loop)
-        mq.flush()
+        mq.flush(None)
         assert {group.group: group.acked for group in mq.topic("left").groups()} == {"g": 0, "h": 0}
 
 

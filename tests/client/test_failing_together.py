@@ -29,7 +29,7 @@ def test_each_that_failed_comes_again_as_itself(node: RunningNode) -> None:
                 done += 1
                 if done == RECORDS:
                     break
-        mq.flush()
+        mq.flush(None)
         assert Counter(map(tuple, came.values())) == {
             (1,): RECORDS - len(range(0, RECORDS, FAILING)),
             (1, 2): len(range(0, RECORDS, FAILING)) - len(range(0, RECORDS, 3 * FAILING)),

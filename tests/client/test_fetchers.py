@@ -309,7 +309,7 @@ def test_a_fetch_waits_for_more(broker: testing.Broker, options: dict[str, float
         assert len(batch) == found
         mq.ack(batch)
         assert len(mq.fetch(topic, "g", n=3)) == 3 - found
-        mq.flush()
+        mq.flush(None)
 
 
 def test_what_a_fetch_waits_for_is_checked(broker: testing.Broker) -> None:

@@ -101,7 +101,7 @@ def test_a_wait_ends(mq: Client) -> None:
 
 def test_results_of_many_jobs(mq: Client) -> None:
     receipts = [mq.post("many", b"%d" % number, keep_result=60) for number in range(300)]
-    mq.flush()
+    mq.flush(None)
 
     @mq.consumer("many", "workers", workers=4)
     def double(job: bytes) -> int:
@@ -286,7 +286,7 @@ def test_a_loop_passes_over_cancelled_records(mq: Client, shared_node: RunningNo
                     assert msg.cancelled
                     assert msg.lost
                 seen.append(msg.value)
-        mq.flush()
+        mq.flush(None)
         states = [other.job(each).state for each in receipts]
         assert states == ["succeeded", "cancelled", "cancelled", "succeeded"]
     assert seen == [b"0", b"1", b"3"]

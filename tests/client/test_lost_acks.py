@@ -43,9 +43,9 @@ def test_a_flush_raises_for_acks_that_are_not_stored_once(broker: testing.Broker
         for message in take(mq, "late"):
             message.ack_soon()
         with pytest.raises(LeaseLost, match=r"1 ack came too late.*late/0/0") as told:
-            mq.flush()
+            mq.flush(None)
         assert told.value.refs == ("late/0/0",)
-        mq.flush()
+        mq.flush(None)
 
 
 def test_a_close_raises_for_acks_that_are_not_stored(broker: testing.Broker) -> None:
@@ -64,7 +64,7 @@ def test_who_waited_for_the_ack_itself_hears_it_once(broker: testing.Broker) -> 
     with broker.connect() as mq:
         with pytest.raises(LeaseLost):
             mq.ack(take(mq, "waited"))
-        mq.flush()
+        mq.flush(None)
 
 
 def test_asyncio_flushes_raise_for_acks_that_are_not_stored(broker: testing.Broker) -> None:
@@ -77,7 +77,7 @@ def test_asyncio_flushes_raise_for_acks_that_are_not_stored(broker: testing.Brok
                 async with message:
                     pass
             with pytest.raises(LeaseLost, match="async/0/0"):
-                await mq.flush()
+                await mq.flush(None)
 
     asyncio.run(main())
 

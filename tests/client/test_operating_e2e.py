@@ -190,7 +190,7 @@ def test_the_asyncio_twin_does_the_same(shared_node: RunningNode, topic: str) ->
             assert (await mq.topic(topic).configure(alarm_lag=3)).config.alarm_lag == 3
             async for msg in mq.consume(topic, "g", stop_at_end=True):
                 msg.ack_soon()
-            await mq.flush()
+            await mq.flush(None)
             assert (await mq.group(topic, "g").describe()).config.mode == "shared"
             assert [row.again for row in await mq.group(topic, "g").seek("first")] == [1]
             assert await mq.group(topic, "g").delete() == 1

@@ -371,7 +371,7 @@ class TestSubscriptions:
                     msg._held.lose([(2, 3)])
         assert seen[:4] == [0, 1, 2, 3]
         with pytest.raises(LeaseLost, match="leases/0/2"):
-            mq.flush()
+            mq.flush(None)
 
 
 class TestFullWindows:

@@ -22,7 +22,7 @@ def test_a_second_record_is_kept_out_until_the_first_is_acked(mq: Client) -> Non
     (msg,) = mq.fetch("jobs", "workers", n=2, wait=PATIENCE_S)
     assert msg.unique == "report:7"
     msg.ack()
-    mq.flush()
+    mq.flush(None)
     assert not mq.publish("jobs", b"three", unique="report:7").kept
 
 

@@ -102,7 +102,7 @@ def shop(endpoint: str) -> None:
         first, second = mq.fetch("orders", "billing", n=2, min=2, wait=30)
         first.ack_soon()
         second.reject("no such customer")
-        mq.flush()
+        mq.flush(None)
 
 
 def test_reading_and_mending_without_a_script(node: RunningNode, browser: Browser) -> None:

@@ -89,7 +89,7 @@ def _original(mq: Client, sent: Sequence[Published]) -> str:
             route=each.route,
             **each.options,  # type: ignore[arg-type]
         )
-    mq.flush()
+    mq.flush(None)
     return topic
 
 
@@ -128,7 +128,7 @@ def by_looking(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> No
 def by_dead_letters(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:
     for message in mq.consume(topic, "g", start="first", stop_at_end=True, wait=None):
         message.reject("copy it")
-    mq.flush()
+    mq.flush(None)
     mq.dead(topic, "g").replay(to=copy)
 
 
@@ -200,7 +200,7 @@ def test_a_copy_is_the_same_record(
             assert (stored.value, stored.key, stored.id) == (said.value, said.key, said.id)
             assert stored.options == said.options
         way(mq, gateway, topic, copy)
-        mq.flush()
+        mq.flush(None)
         assert sorted(map(kept, _all(mq, copy)), key=repr) == sorted(map(kept, original), key=repr)
 
     copied()

@@ -40,7 +40,7 @@ def publish(servers: list[str], number: int) -> None:
     with connect(*servers) as mq:
         for i in range(COUNT):
             mq.post(TOPIC, b"%d/%d." % (number, i) + b"x" * 8_000, key=b"%d" % (i % 64))
-        mq.flush()
+        mq.flush(None)
 
 
 def test_a_drained_node_lets_go_of_its_rows_and_comes_back(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Load(threading.Thread):
                 time.sleep(0.002)
             while batch := mq.fetch("007", "g", n=1_000, wait=0.2):
                 mq.ack_soon(batch)
-            mq.flush()
+            mq.flush(None)
 
     def stop(self):
         self._over.set()

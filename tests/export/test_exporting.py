@@ -79,7 +79,7 @@ def fill(mq):
     deadline = time.monotonic() + 10
     while {row.scheduled for row in mq.admin.raw.stats(["007"]).partitions} != {0}:
         assert time.monotonic() < deadline
-    mq.flush()
+    mq.flush(None)
 
 
 @pytest.mark.parametrize("form", ["parquet", "lmdb"])
@@ -186,7 +186,7 @@ def test_a_topic_that_is_hidden_is_not_gone(mq, open_folder, monkeypatch):
     publish(mq, "mine", 3)
     publish(mq, "theirs", 3)
     mq.ack_soon(mq.fetch("theirs", "g", n=3))
-    mq.flush()
+    mq.flush(None)
     run(mq, folder)
     topics = mq.admin.raw.topics
 
@@ -232,7 +232,7 @@ def test_a_topic_that_leaves_during_its_export_is_gone_in_the_next_run(mq, open_
     publish(mq, "t", 3)
     publish(mq, "u", 3)
     mq.ack_soon(mq.fetch("t", "g", n=3))
-    mq.flush()
+    mq.flush(None)
     exporter = Exporter(mq, open_folder())
     before = getattr(exporter, step)
 
@@ -322,7 +322,7 @@ def test_where_every_record_stands(mq, open_folder):
         message.ack_soon()
     messages[2].reject("no such account")
     messages[3].nack(delay="1h", reason="bank asleep")
-    mq.flush()
+    mq.flush(None)
     mq.record("t", 0, 8).cancel(reason="sold out")
     deadline = time.monotonic() + 10
     while [row.in_flight for row in mq.topic("t").groups()] != [2] and time.monotonic() < deadline:
@@ -385,7 +385,7 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
     folder = open_folder()
     for acked in (3, 6, 9):
         mq.ack_soon(mq.fetch("t", "g", n=3))
-        mq.flush()
+        mq.flush(None)
         run(mq, folder)
         assert [(row["start_offset"], row["end_offset"]) for row in read(folder, "acks")] == [
             (at, at + 3) for at in range(0, acked, 3)
@@ -397,7 +397,7 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
     run(mq, folder)
     assert states(folder, "t")[0, 4] == "retrying"
     mq.ack_soon(mq.fetch("t", "g", n=3))
-    mq.flush()
+    mq.flush(None)
     run(mq, folder)
     assert set(states(folder, "t").values()) == {"done"}
     newest = {}
@@ -416,7 +416,7 @@ def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(
     mq.create_topic("t")
     publish(mq, "t", 9)
     mq.ack_soon(mq.fetch("t", "g", n=9))
-    mq.flush()
+    mq.flush(None)
     folder = open_folder()
     exporter, whole = Exporter(mq, folder), segments.PartitionFiles.whole
 
@@ -586,7 +586,7 @@ def test_a_gap_before_a_file_that_a_disk_refuses_is_noted_once(mq, open_folder, 
     mq.create_topic("t")
     for number in range(20):
         publish(mq, "t", 1, number)
-        mq.flush()
+        mq.flush(None)
     folder, keep, kept = open_folder(), segments.Segment.keep, []
     exporter = Exporter(mq, folder, allow_gap=True)
 
@@ -618,7 +618,7 @@ def test_a_gap_of_a_run_that_fails_is_an_error_of_the_next(mq, open_folder, monk
     mq.create_topic("t")
     for number in range(20):
         publish(mq, "t", 1, number)
-        mq.flush()
+        mq.flush(None)
     folder = open_folder()
     exporter = Exporter(mq, folder)
 
@@ -738,7 +738,7 @@ def test_compacting_changes_no_row(mq, open_folder, tmp_path, form):
     for first in range(0, 60, 10):
         publish(mq, "t", 10, first, partition=first // 10 % 2)
         mq.ack_soon(mq.fetch("t", "g", n=5))
-        mq.flush()
+        mq.flush(None)
         run(mq, folder, format=form)
     before = {data_set: read(folder, data_set) for data_set in export.SCHEMAS}
     many = len(folder.read().files)
@@ -835,7 +835,7 @@ def test_a_crash_at_any_step_leaves_a_readable_export(mq, open_folder, step):
     for number in range(1, 100):
         publish(mq, "t", 10, number * 10, partition=number % 2)
         mq.ack_soon(mq.fetch("t", "g", n=10))
-        mq.flush()
+        mq.flush(None)
         folder = open_folder()
         with pytest.MonkeyPatch.context() as patch:
             fail_at(patch, step, number, Crash())
@@ -852,7 +852,7 @@ def test_a_crash_at_any_step_leaves_a_readable_export(mq, open_folder, step):
     assert number > 1, "it did crash"
     while batch := mq.fetch("t", "g", n=1_000, wait=0.2):
         mq.ack_soon(batch)
-    mq.flush()
+    mq.flush(None)
     run(mq, open_folder())
     assert sorted(map(int, values(open_folder()).values())) == list(range(10, number * 10 + 10))
     assert set(states(open_folder(), "t").values()) == {"done"}

@@ -42,7 +42,7 @@ def ack(broker, topic, group, count):
     """By a consumer that leaves."""
     with broker.connect() as mq:
         mq.ack_soon(mq.fetch(topic, group, n=count, wait=1.0))
-        mq.flush()
+        mq.flush(None)
 
 
 # --- what is removed ----------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_every_record_and_ack_once(mq, broker, open_folder, catalog, monkeypatch
             batch = other.fetch("t", "g", n=5, wait=1.0)
             acked += len(batch)
             other.ack_soon(batch)
-            other.flush()
+            other.flush(None)
         Exporter(mq, folder).run()
         done = Iceberg(folder, catalog).commit()
         assert done.records == 10

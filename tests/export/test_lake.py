@@ -36,7 +36,7 @@ def filled(mq, broker, open_folder, tmp_path):
     with broker.connect() as other:
         while batch := other.fetch("orders", "billing", n=30, wait=0.5):
             other.ack_soon(batch)
-        other.flush()
+        other.flush(None)
     Exporter(mq, folder).run()
     return str(tmp_path / "lake")
 

@@ -514,7 +514,7 @@ def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[...
         mq.publish_many("orders", [b"x"] * 100, timeout=10)
         batch = mq.fetch("orders", group="billing", n=40, wait=10)
         mq.ack_soon(batch)
-        mq.flush()
+        mq.flush(None)
         until(lambda: http_get(port, "/readyz")[0] == 200)
 
         def seen() -> bool:

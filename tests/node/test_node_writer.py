@@ -170,7 +170,7 @@ def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNod
         mq.publish_many("orders", [b"x"] * 50, timeout=10)
         batch = mq.fetch("orders", group="billing", n=1, wait=10)
         mq.ack_soon(batch)
-        mq.flush()
+        mq.flush(None)
         (raised,) = await_told(mq, "ada", 1)
         assert (raised.event, raised.name, raised.subject) == ("raised", "lag", "orders/billing")
     node.kill()
@@ -180,7 +180,7 @@ def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNod
         assert len(told(mq, "ada")) == 1, "what lasts is not raised again"
         for msg in mq.consume("orders", group="billing", stop_at_end=True):
             msg.ack_soon()
-        mq.flush()
+        mq.flush(None)
         assert [said.event for said in await_told(mq, "ada", 2)] == ["raised", "cleared"]
 
 

@@ -152,7 +152,7 @@ def test_verify_misses_the_batch_of_a_dead_letter(
         mq.publish("orders", b"is rejected", timeout=10)
         (message,) = mq.fetch("orders", "billing", n=1, wait=10.0)
         message.reject("never")
-        mq.flush()
+        mq.flush(None)
         if replayed:
             assert mq.dead("orders", "billing").replay() == 1
         mq.topic("orders").purge()

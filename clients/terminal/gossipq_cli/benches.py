@@ -72,7 +72,7 @@ def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connect
         single, values = mq.post, [batch[0] for batch in pool]
         for number in range(batches):
             single(topic, values[number % POOL_BATCHES])
-        mq.flush()
+        mq.flush(None)
     else:
         many = mq.post_many
         seen, ahead = 0, load.ahead
@@ -80,7 +80,7 @@ def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connect
             receipts.append(many(topic, pool[number % POOL_BATCHES]))
             while ahead and progress is not None and number * load.batch - seen > ahead:
                 seen = progress.recv()
-        mq.flush()
+        mq.flush(None)
     seconds = time.perf_counter() - start
     for receipt in receipts:
         receipt.result(None)
@@ -114,7 +114,7 @@ def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Con
                 marks.append(time.perf_counter())
             if load.ahead and progress is not None:
                 progress.send(seen)
-    mq.flush()
+    mq.flush(None)
     return Consumed(seen, found, marks, time.perf_counter())
 
 

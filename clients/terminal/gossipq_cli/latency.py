@@ -136,7 +136,7 @@ def consume(choices: Choices, offer: Offer, pipe: Connection) -> None:
                 if due_ns := int.from_bytes(head):
                     _count(seen, due_ns, sum(1 for _ in records))
             mq.ack_soon(batch)
-        mq.flush()
+        mq.flush(None)
     pipe.send(seen.encode())
 
 

@@ -169,7 +169,7 @@ def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
     answerer = Answerer(mq, means(nobody))
     mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}, timeout=30)
     mq.fetch(topic, "billing", n=1, wait=2.0)[0].reject("rotten")
-    mq.flush()
+    mq.flush(None)
     opened = answerer.answer(Open(f"{topic}/0/0"))
     assert isinstance(opened, Opened)
     assert ("key", "ada") in opened.fields
@@ -249,7 +249,7 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
             for message in consumer.fetch(topic, "billing", n=4 - taken, wait=5.0):
                 message.reject("rotten" if taken < 3 else "lost")
                 taken += 1
-        consumer.flush()
+        consumer.flush(None)
     answerer = Answerer(mq, means(nobody))
     stands = answerer.answer(Stand(topic, "billing"))
     assert isinstance(stands, Standing)

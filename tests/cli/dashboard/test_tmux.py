@@ -75,7 +75,7 @@ def watched(node, pane: Pane) -> Callable[[], None]:
         mq.publish("orders", "later", delay="1h", timeout=30)
         batch = mq.fetch("orders", "billing", n=1, wait=2.0)
         mq.ack_soon(batch)
-        mq.flush()
+        mq.flush(None)
     pane.type(f"{sys.executable} -m gossipq_cli -s {node.endpoint} top", "Enter")
     pane.until(r"billing · orders +\d")
     return pane
@@ -139,7 +139,7 @@ def test_one_acts_from_the_menu(watched: Pane, node) -> None:
     """The dead letters of one error are handed out again; first it says what that would do."""
     with connect(node.endpoint) as mq:
         mq.fetch("orders", "billing", n=1, wait=10.0)[0].reject("no such \u00e4pple")
-        mq.flush()
+        mq.flush(None)
     pane = watched
     pane.type("4", "Enter")
     pane.until(r"dead letters by error")

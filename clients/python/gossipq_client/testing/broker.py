@@ -42,7 +42,7 @@ class Client(sync.Client):
 
     def advance(self, duration: inputs.Duration) -> None:
         """As `Broker.advance` (seconds, or "1h"), once what this client has published and acked is stored."""
-        self.flush(REQUEST_SECONDS)
+        self.flush()
         self.broker.advance(duration)
 
 

@@ -162,7 +162,7 @@ def records_come_from_another_language(stage: Stage) -> None:
     sent = [(key, value, b"\xfe", b"\xff%d" % at) for at, (key, value) in enumerate(product(KEYS, VALUES))]
     for key, value, header, name in sent:
         stage.mq.post(topic, value, key=key, headers={"h": header}, id=name)
-    stage.mq.flush()
+    stage.mq.flush(None)
     consuming = stage.consuming(topic)
     came = [(taken.key, taken.value, taken.headers["h"], taken.id) for taken in consuming.take(len(sent))]
     assert Counter(came) == Counter(sent)
@@ -198,7 +198,7 @@ def a_key_waits_for_its_record_that_failed(stage: Stage) -> None:
     for number in range(3):
         for key in (b"ada", b"bob"):
             stage.mq.post(topic, b"%d" % number, key=key)
-    stage.mq.flush()
+    stage.mq.flush(None)
     stage.driver.ask("subscribe", topic=topic, group="g")
     done: dict[bytes, list[bytes]] = {b"ada": [], b"bob": []}
     failed = False
@@ -222,7 +222,7 @@ def acks_reach_the_node_within_milliseconds(stage: Stage) -> Counts:
     topic = stage.topic()
     for number in range(2 * ACK_ROUNDS * ACKS):
         stage.mq.post(topic, b"%d" % number, key=b"k")
-    stage.mq.flush()
+    stage.mq.flush(None)
     stage.driver.ask("subscribe", topic=topic, group="g")
     took_ms = []
     for done in range(ACKS, (ACK_ROUNDS + 1) * ACKS, ACKS):
@@ -244,7 +244,7 @@ def a_consumer_with_nothing_gets_records_that_wait(stage: Stage) -> None:
     topic = stage.topic()
     for number in range(WAITING):
         stage.mq.post(topic, b"%d" % number)
-    stage.mq.flush()
+    stage.mq.flush(None)
     stage.driver.ask("subscribe", topic=topic, group="g")
     mine = stage.driver.next(COME_S)
     assert mine is not None, "no record came"
@@ -418,7 +418,7 @@ def a_leader_that_is_killed_while_nothing_comes(stage: Stage) -> Counts:
         _take_over(stage, topic)
         for i in range(RECORDS):
             stage.mq.post(topic, b"%d/%d" % (fault, i), key=b"k%d" % (i % 7))
-        stage.mq.flush()
+        stage.mq.flush(None)
         consuming.take(RECORDS, COME_S)
     consuming.nothing_more(1.0)
     return Counts(takeovers * RECORDS, takeovers, consuming.again)

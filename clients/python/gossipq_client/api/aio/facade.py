@@ -114,15 +114,16 @@ class Facade:
         except GossipqError as lost:
             log.error("while closing: %s", lost)
 
-    async def flush(self, timeout: inputs.Duration | None = None) -> None:
+    async def flush(self, timeout: inputs.Timeout = UNSET) -> None:
         """Waits until every publish up to now is confirmed and every ack is stored. Publishes and
         acks that others make meanwhile are not waited for.
 
-        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, the error of a failed publish
-        whose receipt was never looked at, and LeaseLost when acks came too late since the last
-        flush: `error.refs` names the records. The log reports the acks of handlers.
+        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises NotConfirmed
+        when that is over, the error of a failed publish whose receipt was never looked at, and LeaseLost when
+        acks came too late since the last flush: `error.refs` names the records. The log reports the acks of
+        handlers.
         """
-        await farewell.flush(self._driver, inputs.limit_s(timeout))
+        await farewell.flush(self._driver, self._driver.seconds(timeout))
 
     async def close(self, flush: bool = True) -> None:
         """Ends the session; records that the user holds are given back without counting a
