@@ -258,7 +258,7 @@ def errors_page() -> str:
     head = ["class", "code", "retry", "exit code", "meaning", "what to do"]
     return (
         "# Errors\n\n"
-        "A program needs thirteen classes, which can be imported from `gossipq`: "
+        "A program needs twelve classes, which can be imported from `gossipq`: "
         + ", ".join(f"`{name}`" for name in PUBLIC)
         + ". The others are below them; `code` tells them apart. "
         "An error has `code`, `message`, `hint` and `retryable`.\n"

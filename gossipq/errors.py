@@ -45,8 +45,8 @@ exact class.
     +-- ClientClosed
     |   +-- ForkedClient         the client belongs to the parent process
 
-A program needs thirteen of them, which are in `gossipq`: GossipqError, Refused, BadRequest, NotFound,
-Forbidden, LeaseLost, Backpressure, NotConfirmed, NoReply, JobFailed, Unreachable, ClientClosed, ConfigError.
+A program needs twelve of them, which are in `gossipq`: GossipqError, Refused, BadRequest, NotFound,
+Forbidden, LeaseLost, Backpressure, NotConfirmed, NoReply, JobFailed, Unreachable, ClientClosed.
 Some have a parent of Python besides: NotConfirmed and NoReply are a TimeoutError, Unreachable is a
 ConnectionError, BadRequest and ConfigError are a ValueError, NotFound is a LookupError, Forbidden is a
 PermissionError. `code` names the exact class.

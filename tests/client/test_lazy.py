@@ -22,7 +22,7 @@ def test_making_a_client_does_nothing(nobody: str) -> None:
     def bill(order: bytes) -> None: ...
 
     assert threading.active_count() == threads
-    assert "_engine" not in vars(mq)
+    assert mq._driver.made is None
     mq.stop()
     mq.close()
     with pytest.raises(ClientClosed):

@@ -126,7 +126,7 @@ class EmbeddedClient(Client):
 def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUEST_SECONDS) -> EmbeddedClient:
     """Returns a client of the node in `directory`, as soon as it answers: within `timeout`
     (seconds, or "5s"). Creates the directory if it does not exist. Raises StoreError or
-    Unreachable. Raises ConfigError for an impossible directory, or if the system is not POSIX.
+    Unreachable. Raises ValueError for an impossible directory, or if the system is not POSIX.
     """
     if "fcntl" not in globals():
         raise ConfigError(

@@ -47,8 +47,8 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
 
     It connects when it is used first, or in `with`: a module may make it and register handlers without a
     node. A `with` may be entered again: the client connects anew, with its handlers. Addresses are looked up
-    each time that it connects. Raises Unreachable when no node answers within `wait`, ConfigError for a name
-    that is no context, and for a spool that another client has.
+    each time that it connects. Raises Unreachable when no node answers within `wait`, BadRequest, and another
+    ValueError for a name that is no context, and for a spool that another client has.
 
     A closed cluster asks who this is: see `credentials` and `insecure`.
 
