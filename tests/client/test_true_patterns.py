@@ -5,7 +5,7 @@ import pytest
 
 from client.hand import LEADER
 from client.true_parties import User
-from client.true_shards import TIMES, UNRAISABLE, Cluster
+from client.true_shards import UNRAISABLE, Cluster, lives
 from core.harness import client
 from gossipq import limits
 from gossipq.messages import CreateTopic, DropTopic, Topics
@@ -103,7 +103,7 @@ class Life(Cluster):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(3 * TIMES))
+@pytest.mark.parametrize("seed", lives(3))
 def test_whatever_comes_and_goes_what_stays_is_consumed(seed: int) -> None:
     life = Life(seed)
     life.run(CHANGING_MS, changes=0.004)

@@ -10,7 +10,7 @@ import pytest
 
 from client.hand import LEADER
 from client.true_parties import Producer
-from client.true_shards import TIMES, UNRAISABLE, Cluster, Place, stored
+from client.true_shards import UNRAISABLE, Cluster, Place, lives, stored
 from core.harness import client
 from gossipq.errors import NotConfirmed
 from gossipq.messages import CreateTopic, DropTopic
@@ -68,7 +68,7 @@ class Life(Cluster):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(6 * TIMES))
+@pytest.mark.parametrize("seed", lives(6))
 def test_what_is_confirmed_is_there_once_and_nothing_waits_for_ever(seed: int) -> None:
     life = Life(seed)
     life.run(PUBLISHING_MS)

@@ -8,7 +8,7 @@ import pytest
 
 from client.test_true_consuming import PATIENCE_MS, PUBLISHING_MS, Life
 from client.true_parties import User, places
-from client.true_shards import TIMES, UNRAISABLE, stored
+from client.true_shards import UNRAISABLE, lives, stored
 from gossipq.types import Now, partition_key, partition_of
 from gossipq.values import TopicInfo, TopicOptions
 from gossipq_client.session.held import Held, Piece
@@ -57,7 +57,7 @@ class StepLife(Life):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(3 * TIMES))
+@pytest.mark.parametrize("seed", lives(3))
 def test_each_record_has_one_result(seed: int) -> None:
     life = StepLife(seed)
     for _ in range(life.random.choice((1, 3))):

@@ -11,7 +11,7 @@ import pytest
 from client.hand import HOME
 from client.test_true_publishing import check
 from client.true_parties import Fetcher, Producer, User
-from client.true_shards import TIMES, UNRAISABLE, Cluster, stored
+from client.true_shards import UNRAISABLE, Cluster, lives, stored
 from core.fleet import FallibleFleet
 from gossipq.core.effects import Effects
 from gossipq.core.shard import Shard
@@ -136,7 +136,7 @@ class Life(Copies):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(3 * TIMES))
+@pytest.mark.parametrize("seed", lives(3))
 def test_what_is_confirmed_is_there_once_and_acked(seed: int) -> None:
     life = Life(seed)
     life.run(BUSY_MS)

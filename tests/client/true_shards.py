@@ -29,10 +29,15 @@ Place = tuple[PartitionKey, Offset]
 SHARDS = 4
 #: what strikes in a finalizer is told on stderr and goes no further: Python's own rule
 UNRAISABLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-TIMES = int(os.environ.get("GOSSIPQ_LIVES", "1"))  #: as many random lives of each kind
+TIMES = int(os.environ.get("GOSSIPQ_LIVES", "1"))  #: multiple of the random lives that `make test` runs
 POINTS = 40  #: of a step at which an interrupt may come
 WINDOW_BYTES = 1 << 20
 NO_RIGHT = refusal(Forbidden("this user may not publish here"))
+
+
+def lives(count: int) -> range:
+    """Return the seeds of a kind of random life: `count` of them, or those after them for a multiple."""
+    return range(count if TIMES > 1 else 0, count * TIMES)
 
 
 class Lane:
@@ -211,11 +216,11 @@ class Doors:
 
     def __init__(self, cluster: "Cluster", shard: ShardId, endpoint: str) -> None:
         self._cluster, self._shard, self.endpoint = cluster, shard, endpoint
-        self._parties = {party.origin(endpoint): party for party in cluster.parties}
         self.view = self
 
     def reply(self, origin: Origin, control: bytes, batch: bytes | Sequence[bytes] = b"") -> bool:
-        party = self._parties.get(origin)
+        parties = {party.origins.get(self.endpoint): party for party in self._cluster.parties}
+        party = parties.get(origin)
         if party is not None and not (control[3] == Subscribed.verb and self._cluster.drops()):
             body = batch if isinstance(batch, bytes) else b"".join(batch)
             at_ms = self._cluster.now_ms + self._cluster.lag_ms(self._shard)

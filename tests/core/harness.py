@@ -3,6 +3,7 @@ and commits that can fail.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from core.turns import run
@@ -17,7 +18,7 @@ from gossipq.core.requests import IdleGroups, stats
 from gossipq.core.shard import Shard
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
-from gossipq.core.storage.tables import MemoryTables
+from gossipq.core.storage.tables import MemoryTable, MemoryTables
 from gossipq.core.turn import Turn
 from gossipq.errors import StoreError
 from gossipq.messages import CreateTopic, Publish, RefusedMessage, Subscribe, Topics
@@ -38,6 +39,57 @@ from gossipq.wire.opener import Opener
 TOPIC, GROUP = TopicOptions(), GroupOptions()
 WALL_MS = 1_700_000_000_000
 Step = Callable[[], None]
+
+
+class WorkingTable(MemoryTable):
+    """A table in the open transaction. A commit stores only the keys that have changed, because thousands of
+    turns would copy the same rows.
+    """
+
+    def __init__(self, stored: MemoryTable) -> None:
+        super().__init__()
+        self.rows, self.keys = dict(stored.rows), list(stored.keys)
+        self._changed: set[bytes] = set()
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._changed.add(key)
+        super().put(key, value)
+
+    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._changed.update(key for key, _ in rows)
+        super().append_many(rows)
+
+    def delete(self, key: bytes) -> bool:
+        self._changed.add(key)
+        return super().delete(key)
+
+    def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
+        self._changed.update(islice(self.scan_keys(first, end), rows_max))
+        return super().delete_range(first, end, rows_max)
+
+    def store(self, stored: MemoryTable) -> None:
+        """Bring the stored table up to date."""
+        for key in sorted(self._changed):
+            value = self.rows.get(key)
+            if value is None:
+                stored.delete(key)
+            else:
+                stored.put(key, value)
+        self._changed.clear()
+
+
+class WorkingTables:
+    """The tables of a shard in the open transaction."""
+
+    def __init__(self, stored: MemoryTables) -> None:
+        self.log, self.body = WorkingTable(stored.log), WorkingTable(stored.body)
+        self.state = WorkingTable(stored.state)
+
+    def store(self, stored: MemoryTables) -> None:
+        """Commit."""
+        self.log.store(stored.log)
+        self.body.store(stored.body)
+        self.state.store(stored.state)
 
 
 def client(name: str) -> Client:
@@ -123,7 +175,7 @@ class FakeWorker:
     # --- parts of a turn ------------------------------------------------------------------------------------
 
     def _revert(self) -> None:
-        self.tables = {shard: tables.copy() for shard, tables in self.disk.items()}
+        self.tables = {shard: WorkingTables(stored) for shard, stored in self.disk.items()}
         self.bodies = Bodies(limits.RECENT_BYTES_MAX)
 
     def open(self, shard: int) -> Shard:
@@ -135,7 +187,8 @@ class FakeWorker:
     def commit(self) -> None:
         if self.refuses:
             raise StoreError("no space")
-        self.disk = {shard: tables.copy() for shard, tables in self.tables.items()}
+        for shard, tables in self.tables.items():
+            tables.store(self.disk[shard])
 
     def boot_ms(self) -> int:
         return self.now.boot_ms
