@@ -146,7 +146,7 @@ $(WARM): $(STAMP) $(SPARK) $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
 	@touch $@
 
 unit: $(SPARK) $(WARM) serf  # tests mostly wait for nodes: six at a time keep two cores busy; JOBS=0 runs them one after the other
-	MAKEFLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)  # tests that run make have no job server
+	MAKEFLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" --durations 30 $(PYTEST_ARGS)  # tests that run make have no job server
 
 # for the tests of the console
 browser:
@@ -172,7 +172,8 @@ audit: $(STAMP)  ## check all installed packages for known weaknesses at osv.dev
 	  *) echo "$$said"; exit $$code;; esac
 
 accept-slow: $(SPARK) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m slow --ignore tests/sim/test_planted.py --ignore tests/power $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m slow --ignore tests/sim/test_planted.py --ignore tests/power \
+	  --durations 60 $(PYTEST_ARGS)
 
 accept-kills: $(STAMP)
 	GOSSIPQ_KILLS=20 $(BIN)/python -m pytest tests/e2e/test_kill.py $(PYTEST_ARGS)

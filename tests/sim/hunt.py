@@ -57,6 +57,14 @@ def hunt(name: str, first: int, seeds: int = SEEDS_MAX) -> tuple[int, Counter[st
     return 0, labels
 
 
+def seen_before(name: str) -> list[int]:
+    """Return the seeds at which the newest hunt in hunts.jsonl saw this bug: most show it still."""
+    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    newest = next((row for row in reversed(rows) if row["bug"] == name), {"first": [], "seeds": []})
+    tries = zip(newest["first"], newest["seeds"], strict=True)
+    return [first + took - 1 for first, took in tries if took]
+
+
 def note(name: str, ran: str, firsts: list[int], took: list[int]) -> None:
     """Stores the result. A result of a tree with uncommitted changes is dropped, because it
     cannot be checked out again.
