@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gossipq import limits
-from gossipq.alarms import CRITICAL
-from gossipq.health import ALONE, Finding, Health, State, health, of_cluster
+from gossipq.alarms import CRITICAL, WARNING
+from gossipq.health import ALONE, MEANINGS, Finding, Health, State, health, of_cluster
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.texts import typed
 from gossipq.types import partition_of
@@ -50,11 +50,13 @@ SESSION_SHOWN = 4  #: bytes of a session's name
 SERVING = ("ready", "full")
 ALIKE_MS = 10_000  #: several nodes report the same event at slightly different times
 MET_MS = 10_000  #: nodes met this soon after the start may have existed before it
-#: finding about a cluster -> the alarm that its nodes raise for it
+#: finding about a cluster -> the alarm that its nodes raise for it; others have their own word
 RAISED = {
     State.NO_QUORUM: "no_quorum",
     State.PAUSED: "worker_hangs",
     State.STOPPED: "shard_damaged",
+    State.FULL: "store_full",
+    State.STARTING: "worker_down",
 }
 UNTOLD = ("update",)  #: events of gossip itself that are not shown
 KINDS = {"join": "member-join", "leave": "member-gone", "fail": "member-failed", "back": "member-back"}
@@ -157,27 +159,27 @@ def health_of(nodes: Sequence[Heard], home: StatusReply, silent_ms: int) -> Heal
 
 
 def _alarm_rows(told: Told, findings: Sequence[Finding], time_ms: int, silent_ms: int) -> list[Alarm]:
-    """Return raised alarms, after findings without an alarm: a hanging node cannot raise one."""
+    """Return what needs attention: the alarms of the nodes, and first the findings without an alarm.
+
+    A node that is away or hangs cannot raise one. `gossipq status` has the same findings.
+    """
     raised = [row for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms]
     names = {row.name for row in raised}
     asked = told.nodes[0].status.node
-    found = [
-        AlarmRow(
-            RAISED[each.state],
-            CRITICAL,
-            each.subject or asked,
-            each.subject,
-            f"{each.state}: {each.text}",
-            each.command,
-            time_ms,
-        )
-        for each in findings
-        if each.state in RAISED and RAISED[each.state] not in names
-    ]
-    alone = next((each.text for each in findings if ALONE in each.text), "")
-    if alone and "last_copy" not in names:  # nodes raise it when it lasts; here it is shown at once
-        found.append(AlarmRow("last_copy", CRITICAL, asked, "", alone, "gossipq cluster ls", time_ms))
-    return list(map(alarm_row, [*found, *raised]))
+    found = list[AlarmRow]()
+    for each in findings:
+        name, text = RAISED.get(each.state, str(each.state)), f"{each.state}: {each.text}"
+        if ALONE in each.text:  # nodes raise it when it lasts; here it is shown at once
+            name, text = "last_copy", each.text
+        severity = CRITICAL if name == "last_copy" or not MEANINGS[each.state].serves else WARNING
+        if name not in names:
+            subject = each.subject
+            row = AlarmRow(name, severity, subject or asked, subject, text, each.command, time_ms)
+            found.append(row)
+    warnings = sorted({warning for heard in told.nodes for warning in heard.status.warnings})
+    found += [AlarmRow("warning", WARNING, asked, "", text, "gossipq status", time_ms) for text in warnings]
+    texts = {row.text for row in raised}
+    return list(map(alarm_row, [*(row for row in found if row.text not in texts), *raised]))
 
 
 # --- nodes and workers

@@ -332,66 +332,9 @@ def _topic_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
 
 
 def alarms(history: History) -> list[Alarm]:
-    """Return raised alarms, and those seen here that no node has raised, worst first."""
+    """Return the alarms of the snapshot, worst first. Shards that are being elected are no emergency."""
     found = {alarm.text: alarm for alarm in history.now.alarms}
-    raised = {alarm.name for alarm in history.now.alarms}
-    for alarm in seen(history):
-        if alarm.name not in raised:
-            found.setdefault(alarm.text, alarm)
     if history.electing:
         passing = [alarm for alarm in found.values() if alarm.name == NO_QUORUM]
         found |= {alarm.text: replace(alarm, severity="warning") for alarm in passing}
     return sorted(found.values(), key=lambda alarm: (alarm.severity != "critical", alarm.name, alarm.text))
-
-
-def seen(history: History) -> Iterable[Alarm]:
-    """Yield alarms that follow from the status of the nodes.
-
-    They are for nodes that are away, shards without a leader or a copy, and workers that do not serve.
-    Nodes raise all others.
-    """
-    now = history.now
-    if not now.time_ms:
-        return
-    leaderless = max(0, now.shards_total - now.shards_led)
-    if leaderless:
-        text = f"{leaderless} of {now.shards_total} shards have no leader"
-        yield Alarm(name=NO_QUORUM, severity="critical", text=text, command="gossipq status")
-    degraded = sum(shard.state == "degraded" for shard in now.shards)
-    if degraded:
-        text = f"{degraded} of {now.shards_total} shards are short of a copy"
-        yield Alarm(name="shard_degraded", severity="critical", text=text, command="gossipq status")
-    for node in now.nodes:
-        if node.state == "failed":
-            text = f"{node.name} does not answer{_since(node)}"
-            yield Alarm(
-                name="node_away",
-                severity="critical",
-                subject=node.name,
-                text=text,
-                command="gossipq node, on its host",
-            )
-    yield from _worker_alarms(now)
-    for warning in now.warnings:
-        yield Alarm(name="warning", text=warning)
-
-
-def _since(node: Node) -> str:
-    return f" for {node.silent_ms / 1_000:.0f} s" if node.silent_ms > 0 else ""
-
-
-def _worker_alarms(now: Snapshot) -> Iterable[Alarm]:
-    failed = {node.name for node in now.nodes if node.state == "failed"}
-    for worker in now.workers:
-        if worker.node in failed or worker.state in GOOD:
-            continue
-        who, is_full = f"worker {worker.worker} of {worker.node}", worker.state == "full"
-        detail = worker.detail or ("publishes are refused" if is_full else "")
-        yield Alarm(
-            name="store_full" if is_full else "worker_down",
-            severity="critical",
-            node=worker.node,
-            subject="" if is_full else f"worker-{worker.worker}",
-            text=f"{who}: {detail}" if is_full else f"{who} is {worker.state}{detail and ': '}{detail}",
-            command="df -h" if is_full else "gossipq status",
-        )

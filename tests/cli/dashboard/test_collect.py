@@ -220,6 +220,20 @@ def test_the_word_for_the_cluster_and_its_alarm() -> None:
     assert (found.alarms[0].severity, found.alarms[0].command) == ("critical", "gossipq cluster ls")
 
 
+def test_a_finding_is_an_alarm_unless_a_node_raised_it() -> None:
+    """A node that is away raises none. The text is that of `gossipq status`."""
+    full = worker("node-a", 0, "full", detail="1 GiB free")
+    told = heard("node-c")
+    told = [told[0]._replace(status=cluster("node-a", 0, workers=[full], warnings=["no secret"])), *told[1:]]
+    found = {alarm.name: alarm for alarm in taken(*told).alarms}
+    assert found["store_full"].text == "full: worker-0 of node-a refuses publishes: 1 GiB free"
+    assert found["degraded"].severity == "warning"
+    assert (found["warning"].text, found["warning"].severity) == ("no secret", "warning")
+    raised = Alarm("store_full", "critical", "node-a", "worker-0", "1 GiB is left", "gossipq topic ls", 0)
+    told[0] = told[0]._replace(alarms=[raised])
+    assert [alarm.text for alarm in taken(*told).alarms if alarm.name == "store_full"] == ["1 GiB is left"]
+
+
 def test_the_highest_term_says_who_leads() -> None:
     moved = [*LEADS[:2], SimpleNamespace(shard=2, term=5, copy="id-node-a")]
     told = heard("node-c")

@@ -225,36 +225,6 @@ def test_a_sound_cluster_has_none() -> None:
     assert told(fed(at(0, nodes=[Node(name="a"), Node(name="b"), Node(name="c", state="witness")]))) == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "name", "words"),
-    [
-        ({"shards_total": 3, "shards_led": 1}, "no_quorum", "2 of 3 shards have no leader"),
-        (
-            {"shards_total": 1, "shards_led": 1, "shards": [Shard(shard=0, state="degraded", leader="a")]},
-            "shard_degraded",
-            "1 of 1",
-        ),
-        (
-            {"nodes": [Node(name="b", state="failed", silent_ms=4_000)]},
-            "node_away",
-            "b does not answer for 4 s",
-        ),
-        (
-            {"workers": [Worker(node="a", worker=1, state="full", detail="1 MB left")]},
-            "store_full",
-            "worker 1 of a: 1 MB left",
-        ),
-        ({"workers": [Worker(node="a", worker=1, state="down")]}, "worker_down", "worker 1 of a is down"),
-        ({"warnings": ["no secret"]}, "warning", "no secret"),
-    ],
-)
-def test_alarms_that_are_seen_from_here(fields: dict[str, object], name: str, words: str) -> None:
-    (alarm,) = alarms(fed(at(0, **fields)))
-    assert alarm.name == name
-    assert words in alarm.text
-    assert alarm.command or name == "warning"
-
-
 def test_alarms_of_one_node_come_from_that_node() -> None:
     """They are not derived here a second time: a node raises them with a text and a command."""
     nodes, workers = [Node(name="a"), Node(name="b")], [Worker(node="a", worker=0, restarts=1)]
@@ -263,29 +233,20 @@ def test_alarms_of_one_node_come_from_that_node() -> None:
     assert {"dead_letters", "worker_restarts", "pair", "gossip"} <= KINDS.keys()
 
 
-def test_what_the_cluster_raises_is_not_said_twice_and_the_worst_comes_first() -> None:
+def test_the_worst_alarm_comes_first() -> None:
     raised = [
         Alarm(name="lag", text="far behind"),
-        Alarm(name="node_away", severity="critical", text="b is away"),
+        Alarm(name="degraded", severity="critical", text="b is away"),
     ]
     history = fed(at(0, nodes=[Node(name="b", state="failed")], alarms=raised))
-    assert told(history) == [("node_away", "critical"), ("lag", "warning")]
-
-
-def test_what_a_node_raises_stands_once_though_its_status_and_this_top_know_it_too() -> None:
-    pair = "a pair without a witness will not take over by itself"
-    raised = [Alarm(name="pair", node=name, text=pair, command="gossipq node --witness") for name in "ab"]
-    nodes = [Node(name="a"), Node(name="b")]
-    history = fed(at(0, nodes=nodes, alarms=raised, warnings=[pair]))
-    assert [(alarm.text, alarm.command) for alarm in alarms(history)] == [(pair, "gossipq node --witness")]
-    none = Alarm(name="no_quorum", severity="critical", text="no quorum: 2 of 3 shards have no leader")
-    assert alarms(fed(at(0, shards_total=3, shards_led=1, alarms=[none]))) == [none]
+    assert told(history) == [("degraded", "critical"), ("lag", "warning")]
 
 
 def test_shards_whose_leaders_move_are_no_emergency_until_that_lasts() -> None:
     """Nor the word for the cluster, which is as red as the alarm."""
     led = {"shards_total": 3, "shards_led": 3}
     none = {"shards_total": 3, "shards_led": 1, "state": "no quorum"}
+    none["alarms"] = [Alarm(name="no_quorum", severity="critical", text="no quorum: 2 of 3 shards")]
     history = fed(at(0, **led), at(1, **none))
     assert history.electing
     assert told(history) == [("no_quorum", "warning")]
@@ -294,8 +255,6 @@ def test_shards_whose_leaders_move_are_no_emergency_until_that_lasts() -> None:
     assert not history.electing
     assert told(history) == [("no_quorum", "critical")]
     assert not fed(at(0, **none)).electing, "who looks first does not know for how long"
-    told_by_snapshot = Alarm(name="no_quorum", severity="critical", text="no quorum: 2 of 3 shards")
-    assert told(fed(at(0, **led), at(1, alarms=[told_by_snapshot], **none))) == [("no_quorum", "warning")]
 
 
 # --- recordings

@@ -491,10 +491,8 @@ def test_dead_letters_consumers_and_partitions_are_one_walk(board: Board) -> Non
 
 def test_an_alarm_opens_what_it_is_about(board: Board) -> None:
     ui = press(board, Ui(), "enter")
-    assert (ui.view, ui.path) == ("nodes", ("node-c",)), "the worst is on top"
-    assert "node-c does not answer" in ui.notice
-    ui = press(board, Ui(), "down", "enter")
-    assert (ui.view, ui.path) == ("nodes", ("node-a",)), "who raised it"
+    assert (ui.view, ui.path) == ("nodes", ("node-a",)), "the worst is on top, of the node that raised it"
+    assert "node-c is away" in ui.notice
     ui = press(board, typed(board, Ui(), "/fraud"), "enter", "enter")
     assert (ui.view, ui.path) == ("groups", ("clickstream", "fraud"))
     assert "records behind" in ui.notice

@@ -207,7 +207,7 @@ def test_a_node_of_three_that_is_killed_turns_red_and_comes_back(pane: Pane, tmp
         pane.until(r"leader-move")
         pane.until(r"✖ 2/3 nodes")
         pane.type("1")
-        pane.until(rf"✖ {victim.name} does not answer")
+        pane.until(rf"degraded: {victim.name} is away")
         pane.type("3", "Enter")
         pane.until(rf"degraded.*{victim.name} \+\d+\S* ✖")
         victim.start()
