@@ -110,6 +110,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
         6,
         (
             "gossipq_cli.access",
+            "gossipq_cli.means",
             *(
                 f"gossipq_cli.commands.{name}"
                 for name in (
@@ -259,6 +260,7 @@ PURE_EXCEPTIONS = {
     ("gossipq_client.handlers.calls", "concurrent.futures"): "knows the Future of a pool",
     ("gossipq_client.handlers.registry", "inspect"): "looks at what a handler takes",
     ("gossipq_client.session.session", "difflib"): "names the nearest topic",
+    ("gossipq_ops.hints", "difflib"): "names the nearest word",
 }
 #: imports that run up all the same, and why
 UPWARD_EXCEPTIONS = {
@@ -625,6 +627,28 @@ def test_packages_of_clients_import_in_one_direction() -> None:
     upward = {(low, high) for at, low in enumerate(order) for high in order[at + 1 :]} & found
     assert upward == set()
     assert {("gossipq_cli", "gossipq_ops"), ("gossipq_gateway", "gossipq_ops")} <= found
+
+
+def circle(arrows: dict[str, set[str]]) -> list[str]:
+    """Return rooms that import one another in a circle; [] if there is none."""
+    left = {room: set(targets) for room, targets in arrows.items()}
+    while ends := [room for room, targets in left.items() if not targets & left.keys()]:
+        for room in ends:
+            del left[room]
+    return sorted(left)
+
+
+def test_rooms_of_clients_import_in_no_circle() -> None:
+    """A room is a folder or a module at the top of a package."""
+    known, arrows = set(HOUSE), dict[str, set[str]]()
+    for module, path in HOUSE.items():
+        if module.split(".")[0] in ("gossipq_ops", "gossipq_gateway", "gossipq_dialects", "gossipq_cli"):
+            room = ".".join(module.split(".")[:2])
+            found = {target for _, target in imports(ast.parse(path.read_text("utf-8")), known)}
+            rooms = {".".join(target.split(".")[:2]) for target in found if "." in target}
+            arrows.setdefault(room, set()).update(rooms - {room})
+    assert circle(arrows) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"e"}}) == ["a", "b", "c"]
 
 
 def test_every_room_of_the_house_is_seen() -> None:

@@ -21,8 +21,8 @@ import pytest
 import gossipq_client
 from conftest import RunningNode
 from dialects.harness import Gateway, gateway_of
-from gossipq_cli.commands.cluster import means
 from gossipq_cli.main import main
+from gossipq_cli.means import means
 from gossipq_client import Client
 from gossipq_gateway.console import Console
 from gossipq_gateway.console.console import COOKIE, FORM_BYTES_MAX, HEADERS

@@ -7,7 +7,7 @@ import pytest
 
 from gossipq.clock import SystemClock
 from gossipq.errors import Forbidden, GossipqError, TurnedAway
-from gossipq_cli.commands.cluster import means
+from gossipq_cli.means import means
 from gossipq_client import Client
 from gossipq_gateway.console import watches
 from gossipq_gateway.console.watches import Watches

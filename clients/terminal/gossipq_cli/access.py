@@ -15,8 +15,9 @@ from gossipq.texts import iso, printable
 from gossipq.values import AccessChange, AccessTable, Credential, Role, User
 from gossipq_cli import ask, failures
 from gossipq_cli.files import written
-from gossipq_cli.options import Choices, nearest
+from gossipq_cli.options import Choices
 from gossipq_cli.output import is_special
+from gossipq_ops.hints import nearest
 
 if TYPE_CHECKING:
     from gossipq_client import Client

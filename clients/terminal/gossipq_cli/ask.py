@@ -12,8 +12,9 @@ from gossipq.endpoints import door_of
 from gossipq.errors import GossipqError, UnknownTopic
 from gossipq.messages import StatusReply
 from gossipq_cli import failures, reach
+from gossipq_cli.choices import Choices
 from gossipq_cli.contexts import servers_of
-from gossipq_cli.options import Choices, nearest
+from gossipq_ops.hints import nearest
 from gossipq_ops.process import own_name
 
 if TYPE_CHECKING:

@@ -80,6 +80,8 @@ Exit codes:
 class Root(Noun):
     """Knows its commands by name and imports only the called one."""
 
+    moved = MOVED
+
     def make_context(
         self, info_name: str | None, args: list[str], *more: Any, **options: Any
     ) -> click.Context:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from gossipq_cli.choices import Choices
+
 if TYPE_CHECKING:
     from gossipq_client import Client
 
@@ -26,7 +28,6 @@ class Name(click.types.StringParamType):
         """Return the names. Empty if no node answers, because a shell should not show errors."""
         from gossipq.errors import GossipqError
         from gossipq_cli import ask
-        from gossipq_cli.options import Choices
 
         choices = replace(ctx.find_object(Choices) or Choices(), timeout_s=ASK_S)
         try:

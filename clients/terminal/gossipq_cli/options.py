@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -11,28 +10,10 @@ from click.core import ParameterSource
 from click.types import StringParamType
 
 from gossipq_cli import names
+from gossipq_cli.choices import FORMS
+from gossipq_cli.choices import Choices as Choices  # the commands take it from here
 from gossipq_cli.kinds import Duration
-
-TIMEOUT_S = 5.0
-FORMS = ("table", "json", "jsonl", "names")
-
-
-@dataclass
-class Choices:
-    """The global options of one call, which every command gets."""
-
-    #: empty: $GOSSIPQ_SERVER, else the client's default
-    servers: list[str] = field(default_factory=list)
-    output: str = "table"
-    quiet: bool = False
-    verbose: bool = False
-    timeout_s: float = TIMEOUT_S
-    color: bool = True
-    debug: bool = False
-    yes: bool = False
-    credentials: str = ""  #: file with the token; "" = as the client finds it
-    insecure: bool = False  #: tokens may be sent unencrypted over a network
-    door: bytes = b""  #: key of the encrypted port there, from a node of this machine
+from gossipq_ops.hints import nearest
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -200,14 +181,6 @@ def pointer(word: str, known: Sequence[str]) -> str:
         verb for verb in named if verb.partition(" ")[0] in known
     ]
     return f"; that is {' or '.join(f'`{verb}`' for verb in here)} here" if here else nearest(word, known)
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Return "; did you mean `...`?" or ""."""
-    import difflib
-
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 pass_choices = click.make_pass_decorator(Choices, ensure=True)

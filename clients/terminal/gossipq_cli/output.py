@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossipq.texts import number, printable
-from gossipq_cli.options import Choices
+from gossipq_cli.choices import Choices
 
 if TYPE_CHECKING:
     from gossipq_ops.actions import Outcome

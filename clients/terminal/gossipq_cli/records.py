@@ -16,9 +16,9 @@ import msgspec
 from gossipq import limits
 from gossipq.texts import iso, moment, printable, readable, size
 from gossipq_cli import failures
-from gossipq_cli.options import nearest
 from gossipq_cli.output import json_text
 from gossipq_ops.answers import header_text, published_ms
+from gossipq_ops.hints import nearest
 from gossipq_ops.inputs import moment_of, seconds_of
 
 SCREEN_BYTES, SCREEN_LINES = 4_096, 40  #: of a value on screen

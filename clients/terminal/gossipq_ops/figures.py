@@ -1,7 +1,6 @@
 """Numbers in few columns, and charts made of characters. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 
 GRAPHS = ("block", "braille", "ascii")
 WITHOUT_BRAILLE = ("linux", "dumb", "", "vt100", "vt220")  #: consoles whose fonts lack braille
@@ -76,15 +75,6 @@ def micros(value_us: float) -> str:
 def fold(values: Sequence[float], width: int) -> list[float]:
     """Return the newest `width` values, or all if fewer."""
     return list(values[-width:]) if width > 0 else []
-
-
-def squeeze(values: Sequence[float], width: int) -> list[float]:
-    """Average neighbours, so that at most `width` values remain."""
-    count = len(values)
-    if count <= width:
-        return list(values)
-    edges = [at * count // width for at in range(width + 1)]
-    return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
 def spark(values: Sequence[float], width: int, graph: str = "block") -> str:

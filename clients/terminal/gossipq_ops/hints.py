@@ -1,5 +1,7 @@
 """Hints for errors that carry none. Pure."""
 
+from collections.abc import Sequence
+
 from gossipq import errors
 
 #: code of an error -> the next step
@@ -26,3 +28,11 @@ def hint_of(error: errors.GossipqError) -> str:
 
 def message_of(error: errors.GossipqError) -> str:
     return error.message or error.code.replace("_", " ")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return "; did you mean `...`?" or ""."""
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""

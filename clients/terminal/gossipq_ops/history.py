@@ -332,7 +332,7 @@ def _topic_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
 
 
 def alarms(history: History) -> list[Alarm]:
-    """Return the alarms of the snapshot, worst first. Shards that are being elected are no emergency."""
+    """Return the alarms of the snapshot, worst first. An election is a warning."""
     found = {alarm.text: alarm for alarm in history.now.alarms}
     if history.electing:
         passing = [alarm for alarm in found.values() if alarm.name == NO_QUORUM]

@@ -9,7 +9,7 @@ from gossipq.errors import UnknownRecord, Unreachable, WrongState
 from gossipq.messages import StatsReply
 from gossipq.times import time_of
 from gossipq.values import PartitionStats
-from gossipq_cli.commands.cluster import means
+from gossipq_cli.means import means
 from gossipq_client import Client, connect
 from gossipq_ops.answers import PAGE_BYTES, Answerer
 from gossipq_ops.questions import (

@@ -15,7 +15,6 @@ from gossipq_ops.figures import (
     size,
     span,
     spark,
-    squeeze,
 )
 
 
@@ -101,14 +100,6 @@ def test_a_chart_has_its_top_line_on_top() -> None:
 def test_a_chart_has_its_size(values: list[float], width: int, height: int, graph: str) -> None:
     lines = chart(values, width, height, graph)
     assert [len(line) for line in lines] == [width] * height
-
-
-@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=400), st.integers(1, 60))
-def test_squeezing_keeps_the_range(values: list[float], width: int) -> None:
-    found = squeeze(values, width)
-    assert len(found) == min(width, len(values))
-    assert min(values) * 0.999 - 1 <= min(found)
-    assert max(found) <= max(values) * 1.001 + 1
 
 
 @given(st.floats(-1, 2), st.integers(0, 30), st.sampled_from(GRAPHS))

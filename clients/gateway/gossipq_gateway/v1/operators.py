@@ -3,6 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from gossipq import limits
 from gossipq.errors import JobFailed, NoReply
 from gossipq_client.answers import TopicDetails, plain_of
@@ -108,18 +110,7 @@ async def seek_group(call: Call) -> shapes.SoughtList:
     body: shapes.Seek = call.body
     to = plain.start_of(body.to)
     rows = await call.caller.mq.group(call.path["topic"], call.path["group"]).seek(to, dry_run=body.dry_run)
-    return shapes.SoughtList(
-        partitions=[
-            shapes.Sought(
-                partition=row.partition,
-                before=row.before,
-                after=row.after,
-                again=row.again,
-                skipped=row.skipped,
-            )
-            for row in rows
-        ]
-    )
+    return shapes.SoughtList(partitions=msgspec.convert(rows, list[shapes.Sought], from_attributes=True))
 
 
 async def why_group(call: Call) -> shapes.Why:

@@ -12,7 +12,7 @@ from gossipq.errors import BadRequest
 from gossipq.types import HEADERS, IDS, KEYS
 from gossipq_client import DeadLetter, Job, Receipt, Record, StoredRecord
 from gossipq_client.session import Stretch
-from gossipq_client.values import GIVEN_BACK, payloads, results
+from gossipq_client.values import payloads, results
 from gossipq_gateway.v1 import shapes
 
 _text_of = msgspec.json.Decoder(str).decode
@@ -224,11 +224,7 @@ def dead(letter: DeadLetter, values: bool) -> shapes.Dead:
         count=letter.count,
     )
     if values:
-        text, base64 = _either(letter.value)
-        if text is None:
-            found.value_base64 = base64
-        else:
-            found.value = text
+        _put(found, "value", letter.value)
     return found
 
 
@@ -239,17 +235,9 @@ def _content(
     headers: Mapping[str, str | bytes],
     record_id: bytes | None,
 ) -> None:
-    text, base64 = _either(value)
-    if text is None:
-        found.value_base64 = base64
-    else:
-        found.value = text
+    _put(found, "value", value)
     if key is not None:
-        text, base64 = _either(key)
-        if text is None:
-            found.key_base64 = base64
-        else:
-            found.key = text
+        _put(found, "key", key)
     for name, each in headers.items():
         text = each if isinstance(each, str) else _either(each)[0]
         if text is not None:
@@ -257,11 +245,13 @@ def _content(
         if isinstance(each, bytes):
             found.headers_base64 = {**found.headers_base64, name: b64encode(each).decode()}
     if record_id:
-        text, base64 = _either(record_id)
-        if text is None:
-            found.id_base64 = base64
-        else:
-            found.id = text
+        _put(found, "id", record_id)
+
+
+def _put(found: shapes.Delivery | shapes.Dead, name: str, raw: bytes) -> None:
+    """Set a field to text, or the field for its base64."""
+    text, base64 = _either(raw)
+    setattr(found, f"{name}_base64" if text is None else name, base64 if text is None else text)
 
 
 def _either(raw: bytes) -> tuple[str | None, str]:
@@ -270,21 +260,3 @@ def _either(raw: bytes) -> tuple[str | None, str]:
         return raw.decode(), ""
     except UnicodeDecodeError:
         return None, b64encode(raw).decode()
-
-
-__all__ = [
-    "GIVEN_BACK",
-    "dead",
-    "deliveries_of",
-    "delivery",
-    "headers_in",
-    "headers_of",
-    "options_of",
-    "published",
-    "scheduled",
-    "shown",
-    "start_of",
-    "stored",
-    "stored_list",
-    "value_of",
-]

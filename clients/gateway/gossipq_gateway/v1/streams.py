@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from gossipq.errors import BadRequest, Busy, GossipqError, LeaseLost
 from gossipq_client import Job, Record
 from gossipq_client.aio import Message, Records
+from gossipq_client.values import GIVEN_BACK
 from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller, Callers
 from gossipq_gateway.counters import Counters
@@ -212,7 +213,7 @@ class Conversation:
             # first, so that records given back do not return here
             await self._subscription.aclose()
             for lease in self._leases.all():
-                lease.record.settle(plain.GIVEN_BACK)
+                lease.record.settle(GIVEN_BACK)
 
     async def _push(self) -> None:
         while True:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -11,23 +11,19 @@ import msgspec
 from gossipq import limits
 from gossipq.endpoints import KEY_BYTES, Invitation
 from gossipq.errors import Busy, GossipqError, WrongState
-from gossipq.health import REPLICATED, VOTERS
-from gossipq.messages import StatusReply
+from gossipq.health import VOTERS
 from gossipq.permissions import ADMIN, Users, digest
 from gossipq.texts import iso, many, moment
 from gossipq.values import AccessChange, GossipEvent, Invite, Member, User
 from gossipq_cli import access, ask, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
+from gossipq_cli.means import plans_of, secret_of
 from gossipq_cli.nodes import NODE_COLUMNS, node_row, node_rows
-from gossipq_cli.options import Choices, Noun, nearest, pass_choices
+from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, counter
 from gossipq_ops import actions, clusters
-from gossipq_ops.actions import Connect, Means
-from gossipq_ops.gather import view_of
-
-if TYPE_CHECKING:
-    from gossipq_node.plan import ShardPlan
+from gossipq_ops.hints import nearest
 
 AGAIN_S = 0.5
 FOLLOW_S = 1.0
@@ -43,23 +39,6 @@ EVENT_TEXTS = {
     "degraded": "gossip of the asked node is degraded",
     "well": "gossip of the asked node is well again",
 }
-
-
-def secret_of(path: str = "") -> bytes:
-    """Return the secret of the cluster, which is needed to change its nodes."""
-    from gossipq_node import trust
-
-    return trust.known(path)
-
-
-def means(connect: Connect) -> Means:
-    """Return what the verbs of dashboards need. `connect` reaches each node."""
-
-    def status_at(address: str) -> StatusReply:
-        with connect(address) as mq:
-            return mq.admin.raw.status()
-
-    return Means(lambda asked: view_of(asked, status_at), secret_of, plans_of)
 
 
 @click.group(cls=Noun)
@@ -254,16 +233,6 @@ def _taken_off(choices: Choices, node: str, secret: bytes, silent: bool) -> list
             if not silent or time.monotonic() >= deadline:
                 raise
         time.sleep(AGAIN_S)
-
-
-def plans_of(view: clusters.ClusterView, copies: int = 0) -> "list[ShardPlan]":
-    """Return the planned placement of each shard. `copies` 0: as many copies as shards have now."""
-    from gossipq_node.plan import shard_plans
-
-    rows = view.copies
-    most = max((sum(r.shard == row.shard and r.role in VOTERS for r in rows) for row in rows), default=0)
-    wanted = copies or max(REPLICATED, most)
-    return shard_plans(view.members, view.asked.shards, wanted, view.leads, rows)
 
 
 @command.command("rebalance")

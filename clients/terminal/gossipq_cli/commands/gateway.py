@@ -111,8 +111,8 @@ def command(choices: Choices, /, **given: Any) -> None:
 def console(choices: Choices) -> "Console":
     """Return the console, in which each user is a client with its own token."""
     import gossipq_client
-    from gossipq_cli.commands.cluster import means
     from gossipq_cli.contexts import servers_of
+    from gossipq_cli.means import means
     from gossipq_client.io import addresses_of, contexts
     from gossipq_client.values import Credentials
     from gossipq_gateway.console import Console

@@ -14,9 +14,10 @@ from gossipq.values import ClientRow, GroupStats
 from gossipq_cli import ask, failures
 from gossipq_cli.commands.topic import NEVER
 from gossipq_cli.kinds import Duration, Durations, Weights
-from gossipq_cli.options import Choices, Noun, nearest, pass_choices
+from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter
 from gossipq_ops import actions
+from gossipq_ops.hints import nearest
 from gossipq_ops.inputs import place_of
 from gossipq_ops.sums import ADDED, OPEN, group_sums, lag_of
 from gossipq_ops.verbs import with_undo

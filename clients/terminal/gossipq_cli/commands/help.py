@@ -3,8 +3,9 @@
 import click
 
 from gossipq_cli import failures
-from gossipq_cli.options import Choices, Verb, nearest, pass_choices
+from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output
+from gossipq_ops.hints import nearest
 
 ALARM = "alarm-"
 TOPICS = {
@@ -94,14 +95,14 @@ def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> Non
     elif topic in PAGES:
         Output.write(PAGES[topic])
     else:
-        from gossipq_cli.main import COMMANDS, MOVED
-
-        if topic in MOVED:
-            text = f"no help on {topic}; that is `gossipq {MOVED[topic]}` now"
+        root = ctx.find_root()
+        if moved := getattr(root.command, "moved", {}).get(topic):
+            text = f"no help on {topic}; that is `gossipq {moved}` now"
             raise failures.Failure(
                 "unknown_help", text, "`gossipq --help` lists commands", failures.NOT_FOUND
             )
-        known = [*TOPICS, *COMMANDS, *(f"{ALARM}{name}" for name in KINDS)]
+        commands = root.command.list_commands(root) if isinstance(root.command, click.Group) else []
+        known = [*TOPICS, *commands, *(f"{ALARM}{name}" for name in KINDS)]
         text = f"no help on {topic}{nearest(topic, known)}"
         raise failures.Failure("unknown_help", text, "`gossipq help` lists what there is", failures.NOT_FOUND)
 

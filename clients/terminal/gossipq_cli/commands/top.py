@@ -11,8 +11,9 @@ import click
 from gossipq_cli import failures
 from gossipq_cli.contexts import servers_of
 from gossipq_cli.kinds import Duration
-from gossipq_cli.options import Choices, Verb, nearest, pass_choices
+from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import is_terminal
+from gossipq_ops.hints import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

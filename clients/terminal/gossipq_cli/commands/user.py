@@ -12,8 +12,9 @@ from gossipq.verbs import NEEDS
 from gossipq_cli import access, ask, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
-from gossipq_cli.options import Choices, Noun, nearest, pass_choices
+from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output
+from gossipq_ops.hints import nearest
 
 ROTATED_S = 60.0  #: older tokens stay valid this long
 expires_option = click.option(

@@ -211,7 +211,7 @@ class Asker(threading.Thread):
                         self._ready.wait()
 
     def _serve(self, mq: "Client") -> None:
-        from gossipq_cli.commands.cluster import means
+        from gossipq_cli.means import means
         from gossipq_ops.answers import Answerer
 
         answerer = self._answerer = Answerer(mq, means(self._connect))

@@ -27,7 +27,7 @@ def asked(connect: "Callable[[str], Client]", server: str, ui: Ui, lines: int, r
     """Ask for two snapshots, because rates need two, and for the view's
     data. Raises GossipqError.
     """
-    from gossipq_cli.commands.cluster import means
+    from gossipq_cli.means import means
     from gossipq_ops import gather
     from gossipq_ops.answers import Answerer
 

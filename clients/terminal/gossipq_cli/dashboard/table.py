@@ -22,7 +22,6 @@ GOOD, BAD, WARN, DIM, HEAD, LIVE, MARK = (
     "on grey23",
 )
 BORDER = "bright_black"
-ELLIPSIS = "…"
 WIDE_GAP, GAP = 2, 1  #: between columns, on a wide and on a narrow screen
 POINTER = "▸"
 

@@ -31,7 +31,6 @@ from gossipq_ops.rows import Client, Group, Subscription
 from gossipq_ops.sums import GroupSum, lag_of
 
 CALM = ("moving", "working", "idle")  #: states of a group that need no attention
-GROWING = 1.05  #: a lag that rose by this factor is growing
 
 
 def eta_text(history: History, row: GroupSum) -> Text:
