@@ -96,7 +96,9 @@ def _replace(path: Path, data: bytes, mode: int = 0o666) -> None:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
             file.write(data)
             file.flush()
+            # otherwise a crash after the rename could leave an empty file under the name
             os.fsync(file.fileno())
+        # readers see the old content or the new one, and the rename lasts once its directory is synced
         os.rename(new, path)
         sync_directory(path.parent)
     except OSError:
@@ -128,6 +130,7 @@ def building_at(path: Path) -> Iterator[None]:
         except BlockingIOError:
             raise StoreError(f"{path} is being made by another process", "wait for it, or end it") from None
         except OSError as error:
+            # some network file systems have no locks
             log.warning("%s: two processes that make it are not kept apart: %s", path, error)
         yield
     finally:

@@ -75,6 +75,7 @@ class Child:
             ours.close()
             raise
         finally:
+            # the child has this end: its end of file tells that the child has ended
             theirs.close()
         self.restarts += 1
         self.process, self.pipe, self.ready, self.failure = process, ours, False, None
@@ -314,6 +315,7 @@ class Supervisor:
         self._log.info("draining: %s, at most %d ms", why, self._drain_ms)
         untold, deadline_ms = self._children, _now_ms() + self._drain_ms
         while any(child.running for child in self._children) and len(self._signals) <= 1:
+            # a child whose pipe is full hangs: it is told again until the deadline
             untold = [child for child in untold if not child.tell(STOP)]
             left_ms = deadline_ms - _now_ms()
             if left_ms <= 0:

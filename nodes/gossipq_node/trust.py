@@ -108,6 +108,7 @@ def _of_this_user() -> bytes:
         if not path.exists():
             _write_new(path, fresh)
         about = os.stat(path)
+        # a file that other users can read holds no secret: the node makes one of its own
         if about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o077:
             return read(str(path))
     except (OSError, ConfigError):
@@ -124,6 +125,7 @@ def _write_new(path: Path, secret: bytes) -> None:
             file.write(secret + b"\n")
             file.flush()
             os.fsync(fd)
+        # a link fails if another node of this user was first: then both read its secret
         with suppress(FileExistsError):
             os.link(new, path)
     finally:

@@ -98,6 +98,7 @@ def due(
     for partition in [*partitions[at:], *partitions[:at]]:
         if left <= 0:
             return trims, partition
+        # its TRIM is not applied yet: a second one would be planned from the same state
         if partition in trimming:
             continue
         bounds = needed.get(partition, NEVER), wanted.get(partition, 0)
@@ -189,6 +190,7 @@ def old_cancelled(tables: Tables, ledger: Ledger, first: bytes, leader_ms: int) 
         partition, index, record = records.U64X3.unpack_from(row_key, 1)
         if partition not in ledger.partitions or (config := ledger.config(partition)).retain == "forever":
             continue
+        # a producer that is still known may repeat the batch, and must hear that its record was cancelled
         kept_ms = max(config.retention_ms or limits.RETENTION_MS, limits.PRODUCER_IDLE_MS)
         if decode_void(row).time_ms < leader_ms - kept_ms:
             old.append(Ref(partition, index=index, record=record))
