@@ -27,7 +27,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: celery-kills databases dist sbom release image image-test systemd-test chart chart-test test-pythons test-lowest browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-tests accept-faults accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power power-cuts bindings-go bindings-java
+.PHONY: celery-suite celery-kills databases dist sbom release image image-test systemd-test chart chart-test test-pythons test-lowest browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-tests accept-faults accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power power-cuts bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -237,6 +237,9 @@ fuzz: $(STAMP)  ## inputs of strangers: mutated conversations (INPUTS=1000000), 
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris || \
 	  { echo "note: Atheris has no wheel for this Python: decoders are not fuzzed by coverage" >&2; exit 0; }; \
 	PYTHONPATH=$(FUZZED) $(BIN)/python -m attacks.guided --minutes $(MINUTES)
+
+celery-suite: $(STAMP)  ## Celery's own integration tests, with results in Redis and in gossipq: SUITE=t/integration/test_canvas.py
+	GOSSIPQ_SUITES="$(or $(SUITE),t/integration)" $(BIN)/python -m pytest -s tests/integrations/test_celery_suite.py $(PYTEST_ARGS)
 
 celery-kills: $(STAMP)  ## `celery worker` while one node of three is killed each minute: MINUTES=5
 	GOSSIPQ_MINUTES=$(or $(filter-out 8,$(MINUTES)),5) $(BIN)/python -m pytest -s tests/integrations/test_celery_kills.py $(PYTEST_ARGS)
