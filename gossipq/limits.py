@@ -53,6 +53,10 @@ PROGRESS_TEXT_BYTES_MAX = 256
 PROGRESS_KEPT_MS = DAY_MS  #: after the last report of a job
 JOB_WAITERS_MAX = 10_000  #: requests that wait for the end of jobs, in one shard
 JOB_WAIT_MS_MAX = MINUTE_MS  #: for which one such request may wait
+JOIN_PARTS_MAX = 500  #: jobs that one record waits for
+JOINS_MAX = 10_000  #: records of a shard that wait for jobs
+JOIN_PARTS_OPEN_MAX = 200_000  #: jobs that these records wait for, in all
+JOB_WATCHES_MAX = 400_000  #: jobs of a shard whose ends leaders wait for
 PARTITION_MEMORY_BYTES = 1_024  #: of a partition without records, about
 RETENTION_MS = 7 * DAY_MS
 

@@ -18,6 +18,7 @@ from gossipq.values import (
     JobInfo,
     JobProgress,
     JobResult,
+    JoinPart,
     Lead,
     Member,
     Message,
@@ -613,6 +614,22 @@ class AskJob(Message):
 class Job(Message):
     verb = 130
     job: JobInfo
+
+
+class JoinJobs(Message):
+    """Store a record when other records have ended as jobs. The second frame is a batch of this record.
+
+    Answered by DONE with the place of the record: until it is published, it has no offset. A leader
+    publishes it when `count` of the parts have ended, or when `timeout_ms` is over.
+    """
+
+    verb = 136
+    partition: PartitionKey
+    parts: list[JoinPart]
+    timeout_ms: int
+    count: int = 0  #: parts that must have ended; 0 = all
+    group: str = ""  #: the group that works at the parts; "" = the only one of each
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class ListDead(Message):

@@ -15,6 +15,8 @@ from gossipq.values import (
     Alarm,
     AuditRow,
     CopyStats,
+    EndedPart,
+    JobWatch,
     Lead,
     Member,
     Message,
@@ -26,6 +28,8 @@ from gossipq.values import (
 RosterVersion = Annotated[int, Meta(ge=0, le=limits.ROSTER_VERSION_MAX)]
 Roster = Annotated[list[Member], Meta(max_length=limits.MEMBERS_MAX)]
 Leads = Annotated[list[Lead], Meta(max_length=limits.SHARDS_MAX)]
+Watches = Annotated[list[JobWatch], Meta(max_length=limits.JOIN_PARTS_MAX)]
+Ends = Annotated[list[EndedPart], Meta(max_length=limits.JOIN_PARTS_MAX)]
 Copies = Annotated[list[str], Meta(max_length=limits.MEMBERS_MAX)]
 
 
@@ -319,6 +323,26 @@ class LimitTold(Message):
     number: Number  #: rises within a term
     leads: Number  #: the term of the leader that is meant; only that one takes a part
     part: Annotated[list[Number], Meta(max_length=2)] = []  #: records in flight, parts of the rate
+
+
+class WatchJobs(Message):
+    """Leader of a shard with joins to the leader of a shard with their parts: tell me when these end.
+
+    Answered at once by JOBS_ENDED, with the parts that have ended. Without rows it asks for the term.
+    """
+
+    verb = 120
+    shard: Number  #: of the joins
+    rows: Watches
+
+
+class JobsEnded(Message):
+    """Parts have ended. A leader of a new term does not know of earlier questions."""
+
+    verb = 121
+    shard: Number  #: of the parts
+    term: Number  #: of the leader of that shard
+    rows: Ends
 
 
 LOADED = Append.verb

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from gossipq import limits
-from gossipq.types import Index, Number, Offset, PartitionKey, SessionId
+from gossipq.types import Index, Number, Offset, PartitionKey, SessionId, partition_of
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
@@ -356,6 +356,12 @@ class Ref(msgspec.Struct, array_like=True, frozen=True):
     record: int = 0
     id_hash: int = 0  #: BLAKE2b-64 of the id, little endian
 
+    def text(self, topic: str) -> str:
+        """Return the ref as users write it; "" if it names the record only by id."""
+        if self.offset >= 0:
+            return f"{topic}/{partition_of(self.partition)}/{self.offset}"
+        return f"{topic}/{partition_of(self.partition)}/@{self.index}.{self.record}" if self.index else ""
+
 
 class JobResult(msgspec.Struct, array_like=True, frozen=True):
     """The return value of a handler for the record at `offset`, which its consumer sends with the ack."""
@@ -395,6 +401,41 @@ class JobInfo(msgspec.Struct, array_like=True, frozen=True):
     done: float = -1.0  #: the last reported progress, 0 to 1; -1 = none was reported
     text: str = ""  #: reported with it
     progress_ms: int = 0  #: unix ms of that report
+
+
+class JoinPart(msgspec.Struct, array_like=True, frozen=True):
+    """A job that another record waits for."""
+
+    ref: Ref
+    topic: str  #: name of its topic
+    shard: int  #: of its partition
+
+
+class PartEnd(msgspec.Struct, array_like=True, frozen=True):
+    """How a part of a join ended."""
+
+    state: str  #: as in JobInfo when it has ended; "unknown" = nothing is known of it
+    ref: Ref  #: with the offset if it has one
+    because: str = ""  #: of a failed part its error, of an unknown one why it is
+
+
+class JobWatch(msgspec.Struct, array_like=True, frozen=True):
+    """A job whose end the leader of a join waits for: part `part` of the join of entry `index`."""
+
+    partition: PartitionKey
+    index: int
+    part: int
+    wanted: JoinPart
+    group: str = ""
+
+
+class EndedPart(msgspec.Struct, array_like=True, frozen=True):
+    """Part `part` of the join of entry `index` has ended."""
+
+    partition: PartitionKey
+    index: int
+    part: int
+    end: PartEnd
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -30,6 +30,8 @@ class Room(Enum):
     MENDING = "the leader of a shard: changes by operators and owners"
     SCHEDULING = "the leader of a shard: schedules, and the records of their ticks"
     JOBS = "the leader of a shard: records as jobs, and their results"
+    JOINING = "the leader of a shard: records that wait for jobs"
+    WATCHING = "the leader of a shard: ends of jobs, for the leaders of joins"
     EXPLAINING = "the leader of a shard: questions, which change nothing"
     BACKUPS = "the leader of a shard: its state for a backup"
     RECONFIGURATION = "the leader of a shard: its copies"
@@ -44,11 +46,13 @@ class Room(Enum):
 
 #: rooms whose requests need a session
 SESSION_ROOMS = frozenset(
-    (Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.JOBS, Room.EXPLAINING, Room.BACKUPS)
+    (Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.JOBS, Room.JOINING, Room.EXPLAINING, Room.BACKUPS)
 )
 META_ROOMS = frozenset((Room.REGISTER, Room.ROSTER))
+#: rooms of a leader for messages of other leaders, which repeat what gets no answer
+LEADERS_ROOMS = frozenset((Room.INSTALLING, Room.WATCHING, Room.LIMITING))
 #: rooms of the leader of a shard that take one request after the other; PUBLISHING takes batches
-LEADER_ROOMS = SESSION_ROOMS | META_ROOMS | {Room.RECONFIGURATION, Room.INSTALLING, Room.LIMITING}
+LEADER_ROOMS = SESSION_ROOMS | META_ROOMS | {Room.RECONFIGURATION, *LEADERS_ROOMS}
 
 
 class Need(NamedTuple):
@@ -176,6 +180,7 @@ _ROWS = (
     Verb(messages.RunSchedule, Room.SCHEDULING, _on_topic(PUBLISH, _partition)),
     Verb(messages.ListSchedules, Room.SCHEDULING, _on_topic(READ, _partition)),
     Verb(messages.AskJob, Room.JOBS, _on_topic(READ, _ref)),
+    Verb(messages.JoinJobs, Room.JOINING, _on_topic(PUBLISH, _partition)),
     Verb(messages.SetGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
     Verb(operators.SeekGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
     Verb(operators.DropGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
@@ -213,6 +218,8 @@ _ROWS = (
     Verb(peer_messages.ChangeVoters, Room.RECONFIGURATION),
     Verb(peer_messages.Transfer, Room.RECONFIGURATION),
     Verb(peer_messages.InstallTopic, Room.INSTALLING),
+    Verb(peer_messages.WatchJobs, Room.WATCHING),
+    Verb(peer_messages.JobsEnded, Room.WATCHING),
     Verb(peer_messages.TopicInstalled, Room.REGISTER),
     Verb(peer_messages.AskTopic, Room.REGISTER),
     Verb(peer_messages.LimitUsed, Room.LIMITING),

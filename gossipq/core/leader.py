@@ -32,12 +32,14 @@ from gossipq.core.requests import (
     ExplainRequests,
     IdleGroups,
     JobRequests,
+    JoinRequests,
     LimitRequests,
     MendRequests,
     PublishRequests,
     ScheduleRequests,
     TopicsHere,
     Upkeep,
+    WatchRequests,
 )
 from gossipq.core.storage import Entry, ShardSettings, Tables, log
 from gossipq.errors import BadRequest, Busy, NoSession, NotLeader
@@ -110,11 +112,14 @@ class Leader:
         explaining = ExplainRequests(desk, ledger, dispatch, topics, self.idle)
         self._jobs = JobRequests(desk, ledger, topics, explaining)
         limiting = LimitRequests(desk, ledger, dispatch)
+        self._joins = JoinRequests(desk, ledger, topics, self.publishing, settings.shards)
         self._rooms: Mapping[Room, Serves] = {
             Room.CONSUMING: consuming,
             Room.MENDING: self._mending,
             Room.SCHEDULING: self._schedules,
             Room.JOBS: self._jobs,
+            Room.JOINING: self._joins,
+            Room.WATCHING: WatchRequests(self._joins, self._jobs),
             Room.EXPLAINING: explaining,
             Room.RECONFIGURATION: reconfiguration,
             Room.INSTALLING: topics,
@@ -138,6 +143,7 @@ class Leader:
         self.state = SERVES
         self._upkeep.start()
         self._schedules.lead()
+        self._joins.lead()
         if self._is_meta:
             self._register.lead()
             self._roster.lead()
@@ -238,6 +244,10 @@ class Leader:
         for at_ms in (self._peers.backups.next_deadline(), *rooms_ms):
             if at_ms is not None and (due_ms is None or at_ms < due_ms):
                 due_ms = at_ms
+        if self._joins.known:
+            at_ms = self._joins.next_deadline()
+            if at_ms is not None and (due_ms is None or at_ms < due_ms):
+                due_ms = at_ms
         return due_ms
 
     def tick(self) -> None:
@@ -247,6 +257,8 @@ class Leader:
         self._peers.backups.tick(boot_ms)
         for room in self._timed:
             room.tick()
+        if self._joins.known:
+            self._joins.tick()
         if self.serving:
             self.outbox.gather()
 

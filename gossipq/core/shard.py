@@ -50,7 +50,7 @@ from gossipq.values import (
     TopicInfo,
 )
 from gossipq.values import Consuming as Consumes
-from gossipq.verbs import LEADER_ROOMS, ROOMS, Room
+from gossipq.verbs import LEADER_ROOMS, LEADERS_ROOMS, ROOMS, Room
 
 Told = TypeVarTuple("Told")
 CONTAINED_AGAIN_MS = 10_000  #: a second fault of its own within this time stops a shard
@@ -427,8 +427,8 @@ class Shard:
         try:
             if room not in LEADER_ROOMS:
                 raise UnknownVerb(f"verb {message.verb} is no request")
-            if room in (Room.INSTALLING, Room.LIMITING) and not self.serving:
-                return  # it is repeated
+            if room in LEADERS_ROOMS and not self.serving:
+                return  # its sender repeats it
             leader = self._leading()
             if not (getattr(message, "idempotency_key", b"") and leader.repeat(request)):
                 leader.serve(request)

@@ -318,18 +318,18 @@ class Batch:
         column = self.variable(bit)
         return None if column is None else column.items()
 
-    def named(self, record_id: bytes) -> bytearray:
-        """Return a batch of its one record with another id, and without a producer."""
+    def named(self, record_id: bytes, headers: bytes | None = None) -> bytearray:
+        """Return a batch of its one record with another id, and without a producer. `headers` replace its
+        own.
+        """
         assert self.info.count == 1, "one record has one id"
         fixed = {bit: self.fixed(bit) for bit in FIXED if bit in self._at}
         fixed[ID_HASH] = id_column([record_id])
-        if (keys := self.column(KEYS)) is not None:
-            fixed[KEY_HASH] = id_column(keys)
         return seal(
             self.values(),
             route=self.route,
-            keys=keys,
-            headers=self.column(HEADERS),
+            keys=self.column(KEYS),
+            headers=self.column(HEADERS) if headers is None else [headers],
             ids=[record_id],
             flows=self.column(FLOWS),
             uniques=self.column(UNIQUES),

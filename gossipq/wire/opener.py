@@ -5,8 +5,11 @@ Batches were verified before they were stored.
 
 from array import array
 
+import msgspec
+
 from gossipq.types import BatchInfo
 from gossipq.wire import batch as batches
+from gossipq.wire import plain
 from gossipq.wire.batch import Batch
 
 
@@ -22,6 +25,12 @@ class Opener:
 
     def named(self, body: bytes, record_id: bytes) -> bytes:
         return bytes(Batch(body).named(record_id))
+
+    def joined(self, body: bytes, record_id: bytes, name: str, text: str) -> bytes:
+        opened = Batch(body)
+        known = (opened.column(batches.IDS) or [b""])[0]
+        headers = plain.headers_of((opened.column(batches.HEADERS) or [b""])[0]) | {name: text}
+        return bytes(opened.named(known or record_id, msgspec.msgpack.encode(headers)))
 
     def text(self, body: bytes, bit: int, record: int) -> bytes:
         column = Batch(body, batches.peek(body)).column(bit)

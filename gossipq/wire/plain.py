@@ -120,7 +120,7 @@ def _rows(part: Delivered, body: bytes) -> Iterator[tuple[PlainDelivered, int]]:
     row_bytes = ROW_BYTES + len(route.encode())
     made: Callable[..., PlainDelivered] = PlainDelivered
     for i, value in enumerate(opened.values()):
-        said = _headers(headers[i])
+        said = headers_of(headers[i])
         yield (
             made(
                 part.partition,
@@ -141,8 +141,8 @@ def _rows(part: Delivered, body: bytes) -> Iterator[tuple[PlainDelivered, int]]:
 _NO_HEADERS: dict[str, Any] = {}
 
 
-def _headers(raw: bytes) -> dict[str, Any]:
-    """Decode headers. Nodes do not check them when they are stored, so they can be malformed."""
+def headers_of(raw: bytes) -> dict[str, Any]:
+    """Return the headers of a record. Nodes store them unchecked, so they can be malformed."""
     if not raw:
         return _NO_HEADERS
     try:

@@ -15,7 +15,7 @@ from gossipq.core.storage import log
 from gossipq.types import PLACED, Index, share
 from sim.disk import Disk
 
-OF_PARTITIONS = b"OSWRijJIZvFAQVYULCphslu"  #: prefixes whose keys continue with a partition
+OF_PARTITIONS = b"OSWRijJIZvFAQVYULCphsluz"  #: prefixes whose keys continue with a partition
 OF_GROUPS = b"AQVYULCph"  #: prefixes whose keys continue with a partition and a group
 
 

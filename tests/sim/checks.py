@@ -17,6 +17,7 @@ from gossipq.types import META_SHARD, topic_id_of
 from sim.cancels import CANCEL_CHECKS
 from sim.history import LOOSE, RIVAL, Copy, History, Pushed
 from sim.job_checks import JOB_CHECKS
+from sim.joining import JOIN_CHECKS
 from sim.names import NAME_CHECKS
 from sim.plans import PLAN_CHECKS
 from sim.results import RESULT_CHECKS
@@ -336,6 +337,7 @@ CHECKS: list[Check] = [
     *NAME_CHECKS,
     *RESULT_CHECKS,
     *CANCEL_CHECKS,
+    *JOIN_CHECKS,
 ]
 
 

@@ -198,6 +198,9 @@ class Copy(NamedTuple):
     grouped: tuple[int, ...] = ()  #: ids of the topics that the copy's groups belong to
     ids: dict[int, dict[int, bytes]] | None = None  #: partition -> offset -> id, of records with one
     voids: dict[int, list[tuple[int, int]]] | None = None  #: partition -> offsets that are void
+    #: partition -> offset -> header with the parts, of records that were joined
+    told: dict[int, dict[int, str]] | None = None
+    waiting: dict[int, list[bytes]] | None = None  #: partition -> values of records that wait for jobs
 
 
 @dataclass
@@ -231,6 +234,15 @@ class Claimed(NamedTuple):
     asked_ms: int
     kept: bool  #: another record has the name
     offset: int  #: of the record that has it; -1 = it is scheduled, or not known
+
+
+class JoinAsked(NamedTuple):
+    """A request to publish a record when others have ended."""
+
+    asked_ms: int  #: when it was sent first
+    parts: tuple[tuple[int, int], ...]  #: partition and offset of each
+    count: int  #: that must have ended
+    timeout_ms: int
 
 
 class Cancelled(NamedTuple):
@@ -267,6 +279,9 @@ class History:
         self.claims: dict[bytes, Claim] = {}  #: by value
         self.claimed: list[Claimed] = []
         self.cancelled: list[Cancelled] = []
+        self.joining = 0  #: partition of the records that wait for jobs
+        self.joins: dict[bytes, JoinAsked] = {}  #: by value
+        self.joined: list[bytes] = []  #: values whose joins were confirmed
         self.keeps_results = False  #: consumers send a result with each ack
         self.heard_jobs: list[JobHeard] = []
         self.lent: Counter[str] = Counter()  #: by consumer, the most records that it lent at a time

@@ -22,6 +22,7 @@ from gossipq.core.ledger.exceptions import decode_dead
 from gossipq.core.ledger.results import decode_result
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.raft import Replication
+from gossipq.core.requests.joins import HEADER
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log
 from gossipq.core.storage.bodies import Bodies
@@ -45,6 +46,7 @@ from gossipq.types import META_SHARD, Now, SessionId
 from gossipq.values import Member, Message, Range
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
+from gossipq.wire.plain import headers_of
 from sim.clients import Consumer, Drainer
 from sim.cluster import CLONED, address_of
 from sim.disk import Disk
@@ -671,6 +673,7 @@ class Node:
         shard.ledger.flush()
         ledger, found, given = shard.ledger, {}, dict[int, dict[int, int]]()
         ids: dict[int, dict[int, bytes]] = {}
+        told: dict[int, dict[int, str]] = {}
         chains = {
             log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain for key, row in disk.log.rows.items()
         }
@@ -688,6 +691,9 @@ class Node:
                     ids.setdefault(partition, {}).update(
                         enumerate(named[part.first : part.first + part.count], part.offset)
                     )
+                if partition == self.world.history.joining and body is not None:
+                    headers = batches.Batch(body).column(batches.HEADERS) or [b""]
+                    told.setdefault(partition, {})[part.offset] = headers_of(headers[0]).get(HEADER, "[]")
                 times = given.setdefault(partition, {})
                 times |= dict.fromkeys(range(part.offset, part.end), part.time_ms - WALL_MS)
                 at = part.end
@@ -716,6 +722,9 @@ class Node:
             (row.copy, row.name, row.endpoint, row.state) for row in ledger.cluster.members.values()
         )
         applied = {index: chain for index, chain in chains.items() if index <= ledger.applied}
+        waiting: dict[int, list[bytes]] = {}
+        for name in ledger.joins.rows:
+            waiting.setdefault(name.partition, []).extend(values_of(ledger.joins.batch(name), 0, 1))
         digest, jobs = self._digest(shard), self._dump_jobs(shard)
         return Copy(
             self.name if self.world.shards == 1 else f"{self.name}/{shard.id}",
@@ -733,6 +742,8 @@ class Node:
             tuple(sorted({group.topic_id for group in ledger.groups.values()})),
             ids,
             {partition: list(spans) for partition, spans in ledger.voids.items()},
+            told,
+            waiting,
         )
 
     def jobs_over(self, shard: Shard, partition: int, now_ms: int) -> set[int]:

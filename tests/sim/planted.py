@@ -37,6 +37,7 @@ from gossipq.core.leader import SERVES, Leader
 from gossipq.core.ledger import ScheduleName, outcomes, records
 from gossipq.core.ledger.cluster_state import ClusterState
 from gossipq.core.ledger.dedup import Dedup
+from gossipq.core.ledger.joins import Joins
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.partitions import Partitions
 from gossipq.core.ledger.producers import Producer, Producers
@@ -52,6 +53,7 @@ from gossipq.core.register.roster import Roster
 from gossipq.core.register.topics import TopicRegister
 from gossipq.core.requests import schedules, ticks
 from gossipq.core.requests.jobs import JobRequests
+from gossipq.core.requests.joins import JoinRequests, OpenJoin
 from gossipq.core.requests.letters import LetterJob
 from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
@@ -817,6 +819,45 @@ def cancels_are_confirmed_unstored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MendRequests, "_propose", eager)
 
 
+def everybody_joins(patch: pytest.MonkeyPatch) -> None:
+    """Each run has a client that joins jobs."""
+    patch.setattr(world, "JOINS_SHARE", 1.0)
+
+
+def jobs_are_joined_as_leaders_fall(patch: pytest.MonkeyPatch) -> None:
+    """Leaders are cut off, and clients join jobs."""
+    everybody_joins(patch)
+    leaders_are_cut_off(patch)
+
+
+def joined_records_stay_on_disk(patch: pytest.MonkeyPatch) -> None:
+    """The rows of a join outlast its publish: a copy that starts again publishes it again."""
+    patch.setattr(Joins, "_remove", lambda joins, name: joins._pop(name))
+
+
+def joins_count_one_end_more(patch: pytest.MonkeyPatch) -> None:
+    """A leader publishes a record when one of its parts has yet to end."""
+    patch.setattr(OpenJoin, "is_over", property(lambda join: len(join.ends) >= join.row.count - 1))
+
+
+def running_parts_have_ended(patch: pytest.MonkeyPatch) -> None:
+    """The leader of a part tells that it has succeeded when a consumer gets it."""
+    info = JobRequests._info
+
+    def hasty(room: JobRequests, message: AskJob) -> JobInfo:
+        found = info(room, message)
+        if message.wait_ms or found.state != "running":
+            return found
+        return msgspec.structs.replace(found, state="succeeded")
+
+    patch.setattr(JobRequests, "_info", hasty)
+
+
+def joins_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
+    """A new leader knows of no join."""
+    patch.setattr(JoinRequests, "lead", lambda room: None)
+
+
 def ticks_are_early(patch: pytest.MonkeyPatch) -> None:
     """A leader stores the record of a tick up to half a second before it."""
     due_ticks = ticks.due_ticks
@@ -1237,6 +1278,10 @@ PLANTED: dict[str, Planted] = {
         Planted(done_records_hold_their_names, "P27", under=everybody_claims),
         Planted(cancels_last_as_long_as_their_leader, "P28", under=everybody_cancels),
         Planted(cancels_are_confirmed_unstored, "P28", under=records_are_cancelled_as_leaders_fall),
+        Planted(joined_records_stay_on_disk, "P30", under=everybody_joins),
+        Planted(joins_count_one_end_more, "P30", under=everybody_joins),
+        Planted(running_parts_have_ended, "P30", under=everybody_joins),
+        Planted(joins_end_with_their_leader, "P30", under=jobs_are_joined_as_leaders_fall),
         Planted(ticks_are_early, "P24", under=everybody_plans),
         Planted(removed_schedules_go_on, "P24", under=everybody_plans),
         Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from gossipq.core.copies.placement import Target
-from gossipq.core.ledger import records
+from gossipq.core.ledger import JoinName, records
 from gossipq.core.raft.campaign import may_stand
 from gossipq.core.shard import Shard
 from gossipq.core.storage import payloads
@@ -30,6 +30,7 @@ from sim.faults import Faults
 from sim.history import History
 from sim.in_turn import Paces
 from sim.jobs import job_parties
+from sim.joining import JOINS_SHARE, Joiner
 from sim.names import NAMES_SHARE, name_parties
 from sim.node import WALL_MS, Node
 from sim.plans import PLANS_SHARE, Planner
@@ -48,6 +49,7 @@ REST_MS = 25_000
 QUIET_MS = 5_000  #: until sessions that fell silent have ended, and what is gone is swept
 DRAIN_MS = 40_000  #: without a step ahead of any group
 DRAINS_MAX = 4
+JOINED_MS = 30_000  #: until a leader has asked again for each part
 LOOK_MS = 2_000  #: an expired record may wait for this time
 DUE_MS = 3_000  #: so long something may be due that nobody has taken yet
 EVENTS_MAX = 100_000  #: per shard; most runs need 20,000, one with 944 dead letters and five copies 63,000
@@ -190,6 +192,8 @@ class World:
             parties.append(Planner(self))
         if self.history.keeps_results:
             parties.append(Asker(self))
+        if Random(f"{seed}/joins").random() < JOINS_SHARE:
+            parties.append(Joiner(self))
         self.parties = {party.name: party for party in parties}
         if self.steered:
             self.parties |= {"door-a": Doorman(self, "a"), "clone": Clone(self)}
@@ -627,11 +631,26 @@ class World:
                 passed, moved_ms = self._passed(), self.now
         for text in left:
             self.broken(f"L6 {text}")
+        if self.history.joins:
+            self._close_joins()
         for party in self.parties.values():
             party.stopped |= isinstance(party, Drainer)
         self._agree()
         self.run_until(self.now + QUIET_MS)
         self._agree()  # on what a leader logged in the last moment
+
+    def _close_joins(self) -> None:
+        """P30: no record waits for jobs that have all ended."""
+        self.run_until(self.now + JOINED_MS, lambda: not self._open_joins())
+        for name in self._open_joins():
+            self.broken(f"P30 {name} waits when all is quiet")
+
+    def _open_joins(self) -> list[JoinName]:
+        """Return the joins of the leaders."""
+        led = [
+            node.shard_of(shard) for shard in range(self.shards) if (node := self.leader(shard)) is not None
+        ]
+        return [name for shard in led if shard is not None for name in shard.ledger.joins.rows]
 
     def _check_ticks(self, shard: Shard | None) -> None:
         """P24: when all is quiet, no tick of a schedule is late."""

@@ -485,6 +485,7 @@ def samples() -> list[messages.Message]:
         m.AckResults(1, [(PARTITION, 510, 511)], [v.JobResult(PARTITION, 510, 3_600_000, "json", b"42")]),
         m.ReportProgress(1, [v.JobProgress(PARTITION, 510, 0.25, "page 1 of 4")]),
         m.AskJob(stored, "billing", 20_000, PUBLISH_MS),
+        m.JoinJobs(PARTITION, [v.JoinPart(stored, "orders", 6)], 3_600_000, 1, "billing", b"join-1"),
         m.Job(
             v.JobInfo(
                 stored,
@@ -612,6 +613,8 @@ def samples() -> list[messages.Message]:
         p.Append("n1", 41, 2, 40, [56, 640, 48, 0], 1_000, b"12345678", 1_700_000_000_123, True, 3),
         p.Appended("n2", False, 43, 1_000, 47, 2, True, 1_700_000_000_120, 1_700_000_000_119, True, True, 3),
         p.InstallTopic(topic, True),
+        p.WatchJobs(6, [v.JobWatch(PARTITION, 41, 0, v.JoinPart(stored, "orders", 6), "billing")]),
+        p.JobsEnded(6, 3, [v.EndedPart(PARTITION, 41, 0, v.PartEnd("failed", stored, "ValueError: no"))]),
         p.TopicInstalled(7, 3, 6),
         p.AskTopic(7, 6),
         p.LimitUsed(7, "billing", 6, 41, 12, 1_000_003, 60, 1_000, 20, 333, 500),

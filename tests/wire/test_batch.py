@@ -8,6 +8,7 @@ from struct import pack_into
 from typing import Any, NamedTuple
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,6 +40,7 @@ from gossipq.wire.batch import (
     split,
     verify,
 )
+from gossipq.wire.opener import Opener
 
 RANGE = {
     "I": (0, 2**32 - 1),
@@ -527,3 +529,17 @@ def test_one_byte_changed_anywhere() -> None:
         except BadBatch:
             refused += 1
     assert 0 < refused < rounds
+
+
+def test_a_record_with_another_id_keeps_its_other_columns() -> None:
+    columns = {KEY_HASH: array("I", [crc32(b"ada")]), TTL: array("q", [500])}
+    headers = [msgspec.msgpack.encode({"trace": "1"})]
+    sealed = seal([b"v"], route=b"eu", keys=[b"ada"], headers=headers, fixed=columns)
+    raw = bytes(Batch(bytes(sealed)).named(b"tick"))
+    named = Batch(raw)
+    assert (named.values(), named.column(KEYS), named.column(IDS)) == ([b"v"], [b"ada"], [b"tick"])
+    assert (named.fixed(KEY_HASH), named.fixed(TTL)) == (columns[KEY_HASH], columns[TTL])
+    joined = Batch(Opener().joined(bytes(sealed), b"join", "parts", "[]"))
+    assert (joined.column(IDS), joined.fixed(KEY_HASH)) == ([b"join"], columns[KEY_HASH])
+    assert msgspec.msgpack.decode((joined.column(HEADERS) or [b""])[0]) == {"trace": "1", "parts": "[]"}
+    assert Batch(Opener().joined(raw, b"join", "parts", "[]")).column(IDS) == [b"tick"]

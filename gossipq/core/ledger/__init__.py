@@ -8,6 +8,7 @@ from gossipq.core.ledger.cluster_state import ClusterState
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import HASH
 from gossipq.core.ledger.exceptions import AT_ONCE_MS, clip, ranges_of, run_at
+from gossipq.core.ledger.joins import JoinName
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
 from gossipq.core.ledger.outcomes import (
@@ -29,6 +30,7 @@ from gossipq.core.ledger.records import (
     ExceptionRow,
     GroupState,
     Installing,
+    JoinRow,
     Meta,
     PartitionState,
     ResultRow,
@@ -59,6 +61,8 @@ __all__ = [
     "Found",
     "GroupState",
     "Installing",
+    "JoinName",
+    "JoinRow",
     "Ledger",
     "Meta",
     "Outcome",

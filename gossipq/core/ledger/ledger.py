@@ -19,6 +19,7 @@ from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.groups import Groups
 from gossipq.core.ledger.growth import GrowthRows
+from gossipq.core.ledger.joins import Joins
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, Published, Regrouped, TopicChanged, refused
 from gossipq.core.ledger.owned import Owned
 from gossipq.core.ledger.partitions import Partitions
@@ -83,6 +84,7 @@ class Ledger:
         self.slices = Slices(self.state)
         self.schedule = ScheduledRecords(self.state, self.partitions.__contains__)
         self.timetable = Timetable(self)
+        self.joins = Joins(self)
         self.repeats = Repeats(self.state)
         self.dedup = Dedup(self.state, self.partitions.__contains__, self.schedule.holds)
         self.uniques = Uniques(self.state, self.partitions, self.waiting, self.changed)
@@ -139,12 +141,16 @@ class Ledger:
             log.EXPIRE_RESULTS: self.results.expire,
             log.PROGRESS: self.results.report,
             log.PAUSE_FLOWS: self._groups.pause_flows,
+            log.JOIN: self.joins.begin,
+            log.JOIN_ENDS: self.joins.note,
+            log.JOINED: self.joins.close,
         }
 
     def _load(self) -> None:
         for row_key, row in self._scan(b"P"):
             self.partitions[records.U64.unpack_from(row_key, 1)[0]] = _decode_partition(row)
         self.timetable.load()
+        self.joins.load()
         for _, row in self._scan(b"T"):
             info = _decode_topic(row)
             self.topics[info.id] = info
@@ -410,7 +416,7 @@ class Ledger:
         self.meta.learners = payload.learners
         return DONE
 
-    def store_tick(self, entry: Entry, publish: bytes) -> Published:
+    def store_record(self, entry: Entry, publish: bytes) -> Published:
         return self._partitions.store(entry, publish)
 
     def changed(self, partition: PartitionKey) -> None:
@@ -522,6 +528,7 @@ class Ledger:
         self.dedup.drop(partition)
         self.uniques.drop(partition)
         self.timetable.drop(partition)
+        self.joins.drop(partition)
         self.slices.drop(partition)
         self.voids.pop(partition, None)
         self.state.put(records.key(b"D", partition), b"")

@@ -13,6 +13,7 @@ from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import HASH, Dedup
 from gossipq.core.ledger.groups import CHANGED, Groups
 from gossipq.core.ledger.id_index import names_of
+from gossipq.core.ledger.joins import Joins
 from gossipq.core.ledger.outcomes import DONE, Outcome, Published, Released, Voided, refused
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, VoidRow
@@ -50,6 +51,7 @@ class PartitionsHost(Protocol):
     schedule: ScheduledRecords
     dedup: Dedup
     uniques: Uniques
+    joins: Joins
     opened: Opened
     producers: Producers
 
@@ -394,7 +396,8 @@ class Partitions:
         if offset < 0:
             row = self._unschedule(partition, payload.index, payload.record)
             if row is None:
-                return refused("wrong_state", CHANGED)
+                waited = None if payload.publish else self._host.joins.cancel(entry, payload)
+                return waited or refused("wrong_state", CHANGED)
             self._host.not_needed(payload.index, 1)
             void = VoidRow(
                 payload.record + 1,

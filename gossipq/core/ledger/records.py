@@ -31,7 +31,8 @@
     "u" partition index               the unique names that an entry took; found in memory
     "Z" partition first               VoidRow
     "v" partition index record        VoidRow of a record that had no offset
-    "F" partition index               what the record of an EDIT entry replaces: (offset, index, record)
+    "F" partition index               what the record of an EDIT entry replaces, or the earlier place of the
+                                      record of a JOINED entry: (offset, index, record)
     "K"                               ClockRow: this copy's own, not replicated
     "s" partition name                ScheduleRow: a schedule and its last ticks
     "l" partition name                the batch of a schedule's record
@@ -39,6 +40,8 @@
     "y" end, partition offset group id  the same by the end of its time
     "w" partition offset group id     ProgressRow: how far its handler was; in "y" with 2**63 + group id
     "c" partition index record        offset of a record with a result that was scheduled before
+    "z" partition index number        record 0 of an entry waits for jobs: 0 = JoinRow, 1 = its batch,
+                                      2 + n = PartEnd, how part n ended
     "D" partition                     a partition that is gone and still being swept
     "d" partition group id            a group that is gone there and still being swept
     "g" topic id, step, time          GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
@@ -68,7 +71,7 @@ import msgspec
 from gossipq.core.storage import NO_CHAIN
 from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
-from gossipq.values import GroupConfig, Ref, Run, Schedule, Tick, TopicInfo
+from gossipq.values import GroupConfig, JoinPart, Ref, Run, Schedule, Tick, TopicInfo
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
 ROSTER, OPTIONS, ACCESS, ANNOUNCED = b"n", b"o", b"a", b"q"
@@ -157,6 +160,16 @@ class ResultRow(msgspec.Struct, array_like=True, frozen=True):
     value: bytes
     index: Index = 0  #: the entry of a record that was scheduled; 0 = it was not
     record: int = 0
+
+
+class JoinRow(msgspec.Struct, array_like=True, frozen=True):
+    """A record that waits until `count` of the parts have ended, or until `end_ms`, leader time."""
+
+    parts: list[JoinPart]
+    count: int
+    end_ms: int
+    group: str  #: the group that works at the parts; "" = the only one of each
+    time_ms: int  #: leader time of its entry
 
 
 class ScheduleRow(msgspec.Struct, array_like=True):

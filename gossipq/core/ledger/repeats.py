@@ -65,7 +65,7 @@ class Repeats:
         if not key or outcome.error:
             return
         count = outcome.count if isinstance(outcome, Counted) else 1
-        done = DoneRow(key, entry.time_ms, count, ref=_record_of(entry.kind, payload))
+        done = DoneRow(key, entry.time_ms, count, ref=_record_of(entry, payload))
         if isinstance(outcome, Voided) and (stored := outcome.published) is not None:
             place = {"partition": stored.partition, "offset": stored.offset, "runs": stored.runs}
             done = msgspec.structs.replace(done, **place)
@@ -78,8 +78,11 @@ class Repeats:
             self._state.delete(records.key(b"k", index))
 
 
-def _record_of(kind: int, payload: Any) -> Ref | None:
-    """Return the record that a request named, by its place."""
+def _record_of(entry: Entry, payload: Any) -> Ref | None:
+    """Return the record that a request named or made, by its place."""
+    kind = entry.kind
+    if kind == log.JOIN:
+        return Ref(payload.partition, index=entry.index)
     if kind == log.VOID:
         return Ref(payload.partition, payload.offset, payload.index, payload.record)
     if kind == log.REQUEUE:

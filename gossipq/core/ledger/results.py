@@ -16,7 +16,7 @@ from gossipq.core.ledger.outcomes import DONE, Counted, Outcome
 from gossipq.core.ledger.records import U64, U64X3, GroupState, ProgressRow, ResultRow
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Entry, Intervals, Table, payloads
-from gossipq.types import DELAY, Index, Offset, PartitionKey
+from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey
 from gossipq.values import JobResult
 
 PROGRESS_FLAG = 2**63  #: added to the group id in rows "y" of progress
@@ -98,6 +98,10 @@ class Results:
         if part is not None and part.columns & DELAY:
             index, record = part.index, part.first + offset - part.offset
             state.put(records.key(b"c", partition, index, record), U64.pack(offset))
+        elif part is not None and part.columns & ID_HASH:
+            index, record = self._earlier(partition, part.index)
+            if index:
+                state.put(records.key(b"c", partition, index, record), U64.pack(offset))
         end_ms = entry.time_ms + result.keep_ms
         row = ResultRow(
             group=self._names[ack.group_id].name,
@@ -117,6 +121,15 @@ class Results:
         state.put(row_key, records.encode(row))
         state.put(records.key(b"y", end_ms, partition, offset, ack.group_id), b"")
         self._ends_at(end_ms)
+
+    def _earlier(self, partition: PartitionKey, index: Index) -> tuple[Index, int]:
+        """Return entry and record that named the record of an EDIT or JOINED entry before it had an offset;
+        (0, 0) if nothing did."""
+        row = self._state.get(records.key(b"F", partition, index))
+        if row is None:
+            return 0, 0
+        offset, earlier, record = msgspec.msgpack.decode(row)
+        return (earlier, record) if offset < 0 else (0, 0)
 
     def _ends_at(self, end_ms: int) -> None:
         if self.first_end_ms is None or end_ms < self.first_end_ms:

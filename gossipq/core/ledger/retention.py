@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
 
+import msgspec
+
 from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import decode_ack
@@ -275,12 +277,23 @@ class Sweeper:
             if part.columns & PLACED:
                 self._ledger.not_needed(part.index, part.count)
                 self._tables.state.delete(records.key(b"R", partition, part.index, part.first))
-                self._tables.state.delete(records.key(b"F", partition, part.index))
+                self._forget_earlier(partition, part.index)
             else:
                 self._ledger.sweep_body(part.index)
         if rows:
             self._tables.state.delete_range(rows[0][0], records.slice_key(partition, end), len(rows))
         return 2 * len(rows)
+
+    def _forget_earlier(self, partition: PartitionKey, index: Index) -> None:
+        """Delete what the record of an EDIT or JOINED entry replaced: the earlier place of a joined one."""
+        row_key = records.key(b"F", partition, index)
+        row = self._tables.state.get(row_key)
+        if row is None:
+            return
+        offset, *earlier = msgspec.msgpack.decode(row)
+        if offset < 0:
+            self._tables.state.delete(records.key(b"R", partition, *earlier))
+        self._tables.state.delete(row_key)
 
     def _gone(self, row_key: bytes, rows_max: int) -> int:
         """Delete rows of a partition whose topic was removed."""
@@ -291,7 +304,7 @@ class Sweeper:
         return self._rest(
             (
                 *(b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"i", b"I", b"J", b"j", b"Z", b"F", b"R", b"v"),
-                *(b"s", b"l", b"u", b"r", b"c", b"w", b"f"),
+                *(b"s", b"l", b"u", b"r", b"c", b"w", b"f", b"z"),
             ),
             row_key,
             (partition,),

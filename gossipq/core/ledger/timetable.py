@@ -27,16 +27,17 @@ class ScheduleName(NamedTuple):
         return records.key(prefix, self.partition) + self.name.encode()
 
 
-class TimetableHost(Protocol):
-    """The part of the ledger that this room uses."""
+class StoringHost(Protocol):
+    """The part of the ledger that schedules and joins use."""
 
     partitions: dict[PartitionKey, PartitionState]
 
     @property
     def state(self) -> Table: ...
     def needed(self, index: Index, count: int) -> None: ...
-    def store_tick(self, entry: Entry, publish: bytes) -> Published:
-        """Store the record of a tick, as a PUBLISH with this payload does."""
+    def changed(self, partition: PartitionKey) -> None: ...
+    def store_record(self, entry: Entry, publish: bytes) -> Published:
+        """Store the record in the body of an entry, as a PUBLISH with this payload does."""
 
 
 def timing(schedule: Schedule) -> Schedule:
@@ -52,7 +53,7 @@ def timing(schedule: Schedule) -> Schedule:
 
 
 class Timetable:
-    def __init__(self, host: TimetableHost) -> None:
+    def __init__(self, host: StoringHost) -> None:
         self._host = host
         self.rows: dict[ScheduleName, ScheduleRow] = {}
 
@@ -133,7 +134,7 @@ class Timetable:
         outcome: Outcome = DONE
         offset = -1
         if payload.publish:
-            outcome = published = self._host.store_tick(entry, payload.publish)
+            outcome = published = self._host.store_record(entry, payload.publish)
             offset = published.offset
         last = [*row.last, Tick(payload.tick_ms, offset)][-limits.TICKS_KEPT :]
         after_ms = row.after_ms if payload.beside else payload.tick_ms

@@ -15,6 +15,7 @@ from gossipq.core.requests.explain import ExplainRequests
 from gossipq.core.requests.group_limits import LimitRequests
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.jobs import JobRequests
+from gossipq.core.requests.joins import JoinRequests, WatchRequests
 from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
 from gossipq.core.requests.schedules import ScheduleRequests
@@ -29,6 +30,7 @@ __all__ = [
     "ExplainRequests",
     "IdleGroups",
     "JobRequests",
+    "JoinRequests",
     "LimitRequests",
     "MendRequests",
     "PublishRequests",
@@ -38,6 +40,7 @@ __all__ = [
     "TopicsHere",
     "Upkeep",
     "Watch",
+    "WatchRequests",
     "alarm",
     "key_of",
     "stats",

@@ -32,6 +32,8 @@ from gossipq.core.ledger import (
     Cursor,
     DeadRow,
     ExceptionRow,
+    JoinName,
+    JoinRow,
     Ledger,
     ScheduledRow,
     TraceRow,
@@ -103,8 +105,8 @@ class Named(NamedTuple):
 
 
 def find(ledger: Ledger, ref: Ref) -> Named:
-    """The record of a ref: it has an offset by now, or is scheduled, or was voided before. Raises
-    UnknownRecord, BadRequest.
+    """The record of a ref: it has an offset by now, or is scheduled, or waits for jobs, or was voided before.
+    Raises UnknownRecord, BadRequest.
     """
     index, record, offset = ref.index, ref.record, ref.offset
     within("index", index, 0, NUMBER_MAX)
@@ -122,8 +124,12 @@ def find(ledger: Ledger, ref: Ref) -> Named:
     if offset < 0:
         offset = -1 if (found := ledger.offset_of(ref.partition, index, record)) is None else found
         if offset < 0:
-            scheduled = ledger.schedule.get(ref.partition, index, record)
-            if scheduled is None and ledger.void_of(ref.partition, index, record) is None:
+            is_known = (
+                ledger.schedule.get(ref.partition, index, record) is not None
+                or ledger.void_of(ref.partition, index, record) is not None
+                or (record == 0 and JoinName(ref.partition, index) in ledger.joins.rows)
+            )
+            if not is_known:
                 raise UnknownRecord(
                     "no such record is scheduled",
                     hint="it may have become due, or was cancelled and cleaned up: look for it by offset",
@@ -175,9 +181,8 @@ class ExplainRequests:
 
     def _text(self, named: Named) -> str:
         """The ref in the form that users write."""
-        topic = self._ledger.topics[self._ledger.partitions[named.partition].topic_id].name
-        place = str(named.offset) if named.offset >= 0 else f"@{named.entry}.{named.record}"
-        return f"{topic}/{partition_of(named.partition)}/{place}"
+        topic = self._ledger.topics[self._ledger.partitions[named.partition].topic_id]
+        return named.ref.text(topic.name)
 
     def _why(self, request: Request) -> None:
         message: Why = request.message
@@ -218,12 +223,23 @@ class ExplainRequests:
         void = self._ledger.void_of(named.partition, named.entry, named.record)
         if void is not None:
             return self._voided(void)
+        join = self._ledger.joins.rows.get(JoinName(named.partition, named.entry))
+        if join is not None:
+            return self._joining(JoinName(named.partition, named.entry), join)
         found = self._ledger.schedule.get(named.partition, named.entry, named.record)
         assert found is not None, "a record that was found is scheduled or void"
         due_ms, text = self._due_ms(named, found[1]), self._text(named)
         left_ms = due_ms - self._desk.timer_ms
         because, verb = f"it is due in {span(left_ms)}", next_steps.of_record("scheduled", ref=text)
         return Standing("", "scheduled", because, verb, time_ms=self._desk.leader_ms + left_ms)
+
+    def _joining(self, name: JoinName, join: JoinRow) -> Standing:
+        """Explains a record that waits for jobs."""
+        ends = self._ledger.joins.ends[name]
+        open_one = next(part for number, part in enumerate(join.parts) if number not in ends)
+        because = f"it waits for jobs: {len(ends)} of {join.count} have ended, "
+        because += f"{open_one.ref.text(open_one.topic) or f'one of {open_one.topic}'} has not"
+        return Standing("", "scheduled", because, time_ms=join.end_ms)
 
     def _due_ms(self, named: Named, row: ScheduledRow) -> int:
         delays = None if row.fixed else self._ledger.opened.column(named.entry, DELAY)
@@ -287,7 +303,9 @@ class ExplainRequests:
         replaced = self._ledger.state.get(records.key(b"F", named.partition, place.entry))
         if replaced is not None:
             offset, index, record = msgspec.msgpack.decode(replaced)
-            lines.append(f"replaces {self._text(Named(named.partition, offset, index, record))}")
+            earlier = self._text(Named(named.partition, offset, index, record))
+            is_same = offset < 0 and self._ledger.offset_of(named.partition, index, record) == named.offset
+            lines.append(f"was {earlier} while it waited for jobs" if is_same else f"replaces {earlier}")
         for group_id in group_ids:
             view = self._view(group_id, named.partition)
             if view is None:
@@ -742,6 +760,11 @@ class ExplainRequests:
         """
         if named.offset < 0:
             found = self._ledger.schedule.get(named.partition, named.entry, named.record)
+            if found is None and JoinName(named.partition, named.entry) in self._ledger.joins.rows:
+                raise UnknownRecord(
+                    "the record waits for jobs: it can be read when it is published",
+                    hint=f"gossipq why {self._text(named)}",
+                )
             if found is None:
                 text = self._text(named)
                 raise UnknownRecord("the record was cancelled before it was due", hint=f"gossipq why {text}")

@@ -1,6 +1,7 @@
 """Records as jobs: ASK_JOB, the requests that wait for the end of a job, and the end of results.
 
-A request that waits is answered by the entry that ends its job, so nobody asks again and again.
+A request that waits is answered by the entry that ends its job, so nobody asks again and again. Leaders of
+joins wait in the same way (WATCH_JOBS).
 """
 
 from collections.abc import Callable, Iterator
@@ -17,11 +18,14 @@ from gossipq.core.requests.topics_here import TopicsHere
 from gossipq.core.storage import Deadlines, log, payloads
 from gossipq.errors import BadRequest, Busy, GossipqError
 from gossipq.messages import AskJob, Job
-from gossipq.types import Index, Offset, Origin, PartitionKey, topic_id_of
-from gossipq.values import JobInfo, Message, Standing
+from gossipq.peer_messages import JobsEnded, WatchJobs
+from gossipq.types import Index, Offset, Origin, PartitionKey, ShardId, topic_id_of
+from gossipq.values import EndedPart, JobInfo, JobWatch, Message, PartEnd, Ref, Standing
 
 AGAIN_MS = 1_000  #: pause between two passes that delete old results, and of a client that cannot wait here
 EXPIRED_PER_ENTRY = 1_000
+WATCH_MS = limits.HOUR_MS  #: for which a leader waits that does not ask again
+BECAUSE_CHARS_MAX = 200  #: of the error of a part
 #: states of a record -> states of a job
 STATES = {
     "scheduled": "scheduled",
@@ -39,6 +43,9 @@ ENDED = frozenset(("succeeded", "failed", "cancelled", "expired"))
 Place = tuple[Offset, Index, int]  #: of a record in its partition: offset, or entry and record
 
 
+WatchName = tuple[ShardId, PartitionKey, Index, int]  #: shard and place of a join, and number of the part
+
+
 class JobWait(msgspec.Struct, frozen=True, eq=False):
     """A request that waits for the end of a job."""
 
@@ -46,6 +53,7 @@ class JobWait(msgspec.Struct, frozen=True, eq=False):
     partition: PartitionKey
     place: Place
     limit_ms: int  #: boot time at which it is answered in any case
+    watch: WatchName | None = None  #: it is that of the leader of a join, who gets the end only
 
 
 class JobRequests:
@@ -54,6 +62,7 @@ class JobRequests:
         #: requests that wait, by partition and place
         self.waiters: dict[PartitionKey, dict[Place, dict[JobWait, None]]] = {}
         self._limits: Deadlines[JobWait] = Deadlines()
+        self._watches: dict[WatchName, JobWait] = {}
         self._expire_ms = 0  # boot time of the next pass that deletes results
         self._expiring = False  # an entry that deletes results is not applied yet
         self._handlers: dict[type[Message], Callable[[Request], None]] = {AskJob: self._ask}
@@ -65,7 +74,8 @@ class JobRequests:
     def waiting(self) -> list[tuple[Origin, int]]:
         """Return the requests that wait, when this leader ends."""
         found = [waiter for places in self.waiters.values() for each in places.values() for waiter in each]
-        return [(waiter.request.origin, waiter.request.request_id) for waiter in found]
+        asked = [waiter.request for waiter in found if waiter.watch is None]
+        return [(request.origin, request.request_id) for request in asked]
 
     # --- questions ------------------------------------------------------------------------------------------
 
@@ -76,12 +86,48 @@ class JobRequests:
         if not message.wait_ms or _is_news(message, info):
             self._desk.reply(request, Job(info))
             return
-        if len(self._limits) >= limits.JOB_WAITERS_MAX:
+        if len(self._limits) - len(self._watches) >= limits.JOB_WAITERS_MAX:
             text = f"{limits.JOB_WAITERS_MAX} requests wait for jobs of shard {self._desk.shard}"
             raise Busy(text, retry_after_ms=AGAIN_MS)
-        ref = info.ref
-        place = (ref.offset, 0, 0) if ref.offset >= 0 else (-1, ref.index, ref.record)
-        self._add(JobWait(request, ref.partition, place, self._desk.boot_ms + message.wait_ms))
+        limit_ms = self._desk.boot_ms + message.wait_ms
+        self._add(JobWait(request, info.ref.partition, _place(info.ref), limit_ms))
+
+    def watch(self, request: Request) -> None:
+        """Tell the leader of joins which of these jobs have ended, now and when others end."""
+        message: WatchJobs = request.message
+        ended = list[EndedPart]()
+        for watch in message.rows:
+            name = message.shard, watch.partition, watch.index, watch.part
+            if (old := self._watches.get(name)) is not None:
+                self._forget(old)
+            end = self._ended_or_watched(name, watch)
+            if end is not None:
+                ended.append(EndedPart(*name[1:], end))
+        self._tell(message.shard, ended)
+
+    def _ended_or_watched(self, name: WatchName, watch: JobWatch) -> PartEnd | None:
+        """Return how a job has ended. None: its end is told when it comes, or the leader must ask again."""
+        wanted, asked = watch.wanted, AskJob(watch.wanted.ref, watch.group)
+        topic = self._ledger.topics.get(topic_id_of(wanted.ref.partition))
+        try:
+            if topic is not None and topic.name != wanted.topic:
+                raise BadRequest(f"the topic of its partition is not {wanted.topic}")
+            info = self._info(asked)
+        except Busy:
+            return None
+        except GossipqError as error:
+            return _unknown(wanted.ref, error)
+        if info.state in ENDED:
+            return _end_of(info)
+        if len(self._watches) < limits.JOB_WATCHES_MAX:
+            limit_ms = self._desk.boot_ms + WATCH_MS
+            waiter = JobWait(Request(asked), info.ref.partition, _place(info.ref), limit_ms, name)
+            self._watches[name] = waiter
+            self._add(waiter)
+        return None
+
+    def _tell(self, shard: ShardId, ended: list[EndedPart]) -> None:
+        self._desk.tell(shard, JobsEnded(self._desk.shard, self._desk.replica.hard.term, ended))
 
     def _info(self, message: AskJob) -> JobInfo:
         """Return the state of a job, with its progress. Raises UnknownRecord, UnknownTopic, BadRequest."""
@@ -222,14 +268,26 @@ class JobRequests:
             info = self._info(waiter.request.message)
         except GossipqError as error:  # for example, the topic was removed
             self._forget(waiter)
-            self._desk.refuse(waiter.request, error)
+            if waiter.watch is None:
+                self._desk.refuse(waiter.request, error)
+            else:
+                self._tell_end(waiter.watch, _unknown(waiter.request.message.ref, error))
             return
         if over or _is_news(waiter.request.message, info):
             self._forget(waiter)
-            self._desk.reply(waiter.request, Job(info))
+            if waiter.watch is None:
+                self._desk.reply(waiter.request, Job(info))
+            elif info.state in ENDED:
+                self._tell_end(waiter.watch, _end_of(info))
         elif info.ref.offset >= 0 > waiter.place[0]:  # it is due now, and has an offset
             self._forget(waiter)
-            self._add(JobWait(waiter.request, waiter.partition, (info.ref.offset, 0, 0), waiter.limit_ms))
+            moved = msgspec.structs.replace(waiter, place=(info.ref.offset, 0, 0))
+            if waiter.watch is not None:
+                self._watches[waiter.watch] = moved
+            self._add(moved)
+
+    def _tell_end(self, watch: WatchName, end: PartEnd) -> None:
+        self._tell(watch[0], [EndedPart(*watch[1:], end)])
 
     def _add(self, waiter: JobWait) -> None:
         self.waiters.setdefault(waiter.partition, {}).setdefault(waiter.place, {})[waiter] = None
@@ -243,6 +301,8 @@ class JobRequests:
         if not places:
             del self.waiters[waiter.partition]
         self._limits.cancel(waiter)
+        if waiter.watch is not None:
+            del self._watches[waiter.watch]
 
     def _places(self, kind: int, payload: Any) -> Iterator[tuple[PartitionKey, Place]]:
         """Yield the places with waiters whose jobs an entry may have changed."""
@@ -259,6 +319,8 @@ class JobRequests:
         elif kind in (log.VOID, log.EDIT):
             place = (payload.offset, 0, 0) if payload.offset >= 0 else (-1, payload.index, payload.record)
             yield payload.partition, place
+        elif kind == log.JOINED:
+            yield payload.partition, (-1, payload.index, 0)
         elif kind == log.RELEASE:
             for row in payload.rows:
                 yield from self._scheduled(row)
@@ -320,6 +382,20 @@ class JobRequests:
 def _is_news(message: AskJob, info: JobInfo) -> bool:
     """True if a request that waits can be answered."""
     return info.state in ENDED or 0 <= message.seen_ms < info.progress_ms
+
+
+def _place(ref: Ref) -> Place:
+    return (ref.offset, 0, 0) if ref.offset >= 0 else (-1, ref.index, ref.record)
+
+
+def _end_of(info: JobInfo) -> PartEnd:
+    """Return the end of a job for the record that waits for it."""
+    error = info.because.partition("\n")[0][:BECAUSE_CHARS_MAX] if info.state == "failed" else ""
+    return PartEnd(info.state, info.ref, error)
+
+
+def _unknown(ref: Ref, error: GossipqError) -> PartEnd:
+    return PartEnd("unknown", ref, error.message[:BECAUSE_CHARS_MAX])
 
 
 def _several(groups: list[str]) -> BadRequest:

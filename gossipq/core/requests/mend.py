@@ -16,7 +16,7 @@ import msgspec
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, Lease, MovingRecords, within
 from gossipq.core.desk import Asker, Desk, Request
-from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Voided
+from gossipq.core.ledger import Counted, Cursor, JoinName, Ledger, Outcome, Voided
 from gossipq.core.requests.consume import ConsumeRequests
 from gossipq.core.requests.explain import Named, find
 from gossipq.core.requests.letters import LetterJobs
@@ -28,6 +28,8 @@ from gossipq.errors import BadBatch, WrongState
 from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue, Reschedule
 from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, topic_id_of
 from gossipq.values import Message, Ref
+
+CANCELS_IT = "cancel it, and join the jobs again"
 
 
 class MendRequests:
@@ -100,6 +102,8 @@ class MendRequests:
         named = self._named(ref)
         partition, offset = named.partition, named.offset
         if offset < 0:
+            if self._waits_for_jobs(named):
+                return named
             if self._ledger.schedule.get(partition, named.entry, named.record) is None:
                 raise WrongState("the record is cancelled already")
             return named
@@ -115,6 +119,9 @@ class MendRequests:
                 hint="what is acked stays until retention removes it",
             )
         return named
+
+    def _waits_for_jobs(self, named: Named) -> bool:
+        return JoinName(named.partition, named.entry) in self._ledger.joins.rows
 
     def _nobody_holds(self, group_id: int, partition: PartitionKey, offset: Offset) -> None:
         group = self._dispatch.groups.get(group_id)
@@ -145,6 +152,8 @@ class MendRequests:
                 f"the record is due already, it has offset {named.offset}",
                 hint="gossipq msg requeue delivers it again at once",
             )
+        if self._waits_for_jobs(named):
+            raise WrongState("the record waits for jobs, not for a time", hint=CANCELS_IT)
         if self._ledger.schedule.get(named.partition, named.entry, named.record) is None:
             raise WrongState("the record is cancelled already")
         due_ms = self._desk.due_after(message.delay_ms)
@@ -162,6 +171,8 @@ class MendRequests:
         if info.count != 1:
             raise BadBatch(f"an edit puts one record in the place of another, not {info.count}")
         named = self._removable(message.ref)
+        if named.offset < 0 and self._waits_for_jobs(named):
+            raise WrongState("the record waits for jobs, and is sealed until then", hint=CANCELS_IT)
         waits = DELAY if named.offset < 0 else 0  # it keeps its time
         # it is no repeat of a publish
         new = msgspec.structs.replace(info, sequence=0, columns=info.columns | waits)

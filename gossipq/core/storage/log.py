@@ -44,6 +44,7 @@ ACCESS = 42
 SCHEDULE, TICK = 43, 44
 RESULT, EXPIRE_RESULTS, PROGRESS = 50, 51, 52
 PAUSE_FLOWS = 53
+JOIN, JOIN_ENDS, JOINED = 60, 61, 62
 VERSION = 2  #: highest payload version that this code writes and reads, for every kind
 
 
@@ -187,6 +188,9 @@ KINDS: dict[int, EntryKind] = {
     EXPIRE_RESULTS: _kind(payloads.ExpireResults),
     PROGRESS: _kind(payloads.ProgressReports),
     PAUSE_FLOWS: _kind(payloads.PauseFlows),
+    JOIN: _kind(payloads.JoinBegun),
+    JOIN_ENDS: _kind(payloads.PartsEnded),
+    JOINED: _kind(payloads.JoinDone),
 }
 SINCE_2 = frozenset(kind for kind, row in KINDS.items() if row.version == 2)
 SWEPT = frozenset(kind for kind, row in KINDS.items() if row.is_swept)

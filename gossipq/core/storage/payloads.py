@@ -15,9 +15,11 @@ from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId
 from gossipq.values import (
     AccessChange,
+    EndedPart,
     GroupConfig,
     JobProgress,
     JobResult,
+    JoinPart,
     Member,
     Range,
     Ref,
@@ -346,3 +348,27 @@ class ProgressReports(msgspec.Struct, array_like=True, frozen=True):
 
     group_id: int
     rows: list[JobProgress]
+
+
+class JoinBegun(msgspec.Struct, array_like=True, frozen=True):
+    """The record in the body waits until `count` of the parts have ended, or until `end_ms`, leader time."""
+
+    partition: PartitionKey
+    parts: list[JoinPart]
+    count: int
+    end_ms: int
+    group: str = ""
+
+
+class PartsEnded(msgspec.Struct, array_like=True, frozen=True):
+    """Parts of joins of this shard have ended."""
+
+    rows: list[EndedPart]
+
+
+class JoinDone(msgspec.Struct, array_like=True, frozen=True):
+    """The wait of a join is over. `publish` is the payload of a PUBLISH with the body of this entry."""
+
+    partition: PartitionKey
+    index: Index
+    publish: bytes

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from gossipq.errors import BadRequest
-from gossipq.types import Offset, partition_key, partition_of
+from gossipq.types import Offset, partition_key
 from gossipq.values import Ref, TopicInfo
 from gossipq.wire.batch import id_hash
 from gossipq_client.values import inputs
@@ -22,7 +22,7 @@ def text(topic: str, number: int, offset: Offset, entry: int = 0, record: int = 
 
 
 def text_of(topic: str, ref: Ref) -> str:
-    return text(topic, partition_of(ref.partition), ref.offset, ref.index, ref.record)
+    return ref.text(topic)
 
 
 def is_virtual(info: TopicInfo) -> BadRequest:
