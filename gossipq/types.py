@@ -30,6 +30,8 @@ UNIQUE_HASH, UNTIL, REPLACE, UNIQUES = 1 << 9, 1 << 10, 1 << 11, 1 << 20
 #: batches with one of these get their offsets record by record, so a row names where each run lies
 PLACED = DELAY | ID_HASH | UNIQUE_HASH
 
+PARTS_HEADER = "gossipq-parts"  #: header of a joined record: how the jobs ended that it waited for
+
 
 def partition_key(topic_id: int, partition: int) -> PartitionKey:
     """Return the key of a partition. It is unique in a cluster, because topic ids are never

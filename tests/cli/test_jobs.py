@@ -67,3 +67,16 @@ def test_a_running_job_is_cancelled(ask, topic: str, shared_node) -> None:
         row = json.loads(ask("job", "show", ref, "-o", "json").out)
         assert (row["state"], "too slow" in row["because"]) == ("cancelled", True)
         assert ask("job", "cancel", ref, "--yes").code != 0
+
+
+def test_jobs_are_joined(ask, topic: str, shared_node) -> None:
+    with connect(shared_node.endpoint) as mq:
+        jobs = [mq.publish(topic, b"job").ref for _ in range(2)]
+        row = json.loads(ask("job", "join", topic, "all done", *jobs, "--when", "1", "-o", "json").out)
+        assert "waits for jobs: 0 of 1" in ask("job", "show", row["ref"]).out
+        (msg,) = mq.fetch(topic, "workers", n=1, wait=30)
+        msg.ack()
+        followed = next(each for each in mq.consume(topic, "workers") if each.value == b"all done")
+        assert [job.state for job in followed.joined] == ["succeeded", "open"]
+        assert mq.job(row["ref"]).ref == followed.ref
+    assert ask("job", "join", topic, "all done", f"{topic}/0/0", "--when", "some").code == 2

@@ -67,6 +67,7 @@ SAYS = {
         r"dog.png\n"
     ),
     "cancel": "cancelled\n",
+    "join": "Storm: 2 of 3 pages, 12 letters\n",
     "progress": r"(running|waiting|succeeded) [\s\S]*printed 3\n",
     "publish": r"on disk at offset \d+\n3 more from offset \d+\n",
     "replay": r"from first: \d+ records, the first at 0\nfrom 2: \d+ records.*2\nfrom -10m: \d+ records.*0\n",

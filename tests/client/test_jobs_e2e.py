@@ -290,3 +290,96 @@ def test_a_loop_passes_over_cancelled_records(mq: Client, shared_node: RunningNo
         states = [other.job(each).state for each in receipts]
         assert states == ["succeeded", "cancelled", "cancelled", "succeeded"]
     assert seen == [b"0", b"1", b"3"]
+
+
+def test_a_record_follows_jobs_of_two_topics(mq: Client, topic: str) -> None:
+    mq.create_topic(f"{topic}-pages", attempts_max=1, partitions=4)
+    mq.create_topic(f"{topic}-covers")
+    pages = mq.publish_many(f"{topic}-pages", [b"1", b"2", b""], keep_result="1h")
+    book = mq.join(
+        [pages, mq.publish(f"{topic}-covers", b"red").ref], then=(f"{topic}-books", b"bind"), keep_result="1h"
+    )
+    assert mq.job(book).state == "scheduled"
+    assert "waits for jobs: 0 of 4 have ended" in mq.record(book).why().standings[0].because
+
+    @mq.consumer([f"{topic}-pages", f"{topic}-covers"], "printers")
+    def print_page(value: bytes) -> bytes:
+        if not value:
+            raise ValueError("an empty page")
+        return value
+
+    @mq.consumer(f"{topic}-books", "binders")
+    def bind(msg: Message) -> list[str]:
+        return [f"{job.state} {job.because}".strip() for job in msg.joined]
+
+    running = threading.Thread(target=mq.run)
+    running.start()
+    try:
+        found = mq.result(book, timeout=PATIENCE_S)
+    finally:
+        mq.stop()
+        running.join(PATIENCE_S)
+    assert found == ["succeeded", "succeeded", "failed ValueError: an empty page", "succeeded"]
+    job = mq.job(book)
+    assert (job.ref, job.state) == (f"{topic}-books/0/0", "succeeded")
+
+
+def test_a_join_waits_for_some_jobs_or_for_its_time(mq: Client, topic: str) -> None:
+    mq.create_topic(f"{topic}-films", attempts_max=1)
+    mq.create_topic(f"{topic}-shows")
+    jobs = [mq.publish(f"{topic}-films", b"1", keep_result="1h") for _ in range(2)]
+    one = mq.join(jobs, then=(f"{topic}-shows", b"one"), when="any", id="one")
+    late = mq.join(jobs, then=(f"{topic}-shows", b"late"), timeout="1s")
+    cancelled = mq.join(jobs, then=(f"{topic}-shows", b"never"), when=2)
+    assert mq.cancel(cancelled, reason="no") == cancelled
+    assert mq.job(cancelled).state == "cancelled"
+    (msg,) = mq.fetch(f"{topic}-films", "workers", n=1, wait=PATIENCE_S)
+    msg.ack(result=1)
+    shown = {}
+    for msg in mq.consume(f"{topic}-shows", "viewers"):
+        with msg:
+            shown[msg.value] = [job.state for job in msg.joined]
+        if len(shown) == 2:
+            break
+    assert shown == {b"one": ["succeeded", "open"], b"late": ["succeeded", "open"]}
+    assert (mq.job(one).state, mq.job(late).state) == ("succeeded", "succeeded")
+    assert [job.ref for job in msg.joined] == [job.ref for job in jobs]
+    assert mq.job(f"{topic}-shows", id="one").ref == mq.job(one).ref
+
+
+def test_bad_joins_are_refused(mq: Client, topic: str) -> None:
+    mq.create_topic(f"{topic}-films")
+    ref = mq.publish(f"{topic}-films", b"1").ref
+    for jobs, options in (
+        ([], {}),
+        ([ref], {"when": 2}),
+        ([ref], {"when": "some"}),
+        ([ref], {"delay": "5s"}),
+        ([ref], {"timeout": 0}),
+        ([mq.publish(f"{topic}-films", b"1", level="none")], {}),
+        ([topic], {}),
+    ):
+        with pytest.raises(BadRequest):
+            mq.join(jobs, then=(f"{topic}-films", b"2"), **options)
+    with pytest.raises(BadRequest, match="topic and a value"):
+        mq.join([ref], then=f"{topic}-films")
+    with pytest.raises(BadRequest, match="no option delay"):
+        mq.schedule(f"{topic}-films", b"2", name="nightly", every="10s", delay="5s")
+    with pytest.raises(NotFound):
+        mq.join(["missing/0/0"], then=(f"{topic}-films", b"2"))
+
+
+def test_the_asyncio_client_joins(shared_node: RunningNode, topic: str) -> None:
+    async def main() -> list[str]:
+        async with aio_connect(shared_node.endpoint) as mq:
+            await mq.create_topic(f"{topic}-scenes")
+            await mq.create_topic(f"{topic}-acts")
+            scene = await mq.publish(f"{topic}-scenes", b"1")
+            act = await mq.join([scene], then=(f"{topic}-acts", b"2"))
+            for msg in await mq.fetch(f"{topic}-scenes", "actors", n=1, wait=PATIENCE_S):
+                await msg.ack()
+            found = await mq.fetch(f"{topic}-acts", "actors", n=1, wait=PATIENCE_S)
+            assert (await mq.job(act)).ref == found[0].ref
+            return [job.state for job in found[0].joined]
+
+    assert asyncio.run(main()) == ["succeeded"]

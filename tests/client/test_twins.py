@@ -117,6 +117,7 @@ def test_a_client_has_few_names() -> None:
             "group",
             "include",
             "job",
+            "join",
             "on_shutdown",
             "on_startup",
             "post",

@@ -30,7 +30,7 @@ from gossipq.messages import (
 )
 from gossipq.peer_messages import JobsEnded
 from gossipq.permissions import Rights
-from gossipq.types import PartitionKey, partition_key
+from gossipq.types import PARTS_HEADER, PartitionKey, partition_key
 from gossipq.values import EndedPart, JobResult, JoinPart, PartEnd, Ref, Rule, Start, TopicOptions
 from gossipq.wire import batch as batches
 
@@ -95,7 +95,7 @@ class Desk:
             opened = batches.Batch(body)
             assert opened.values() == [b"all done"]
             (headers,) = opened.column(batches.HEADERS) or []
-            found.append(msgspec.json.decode(msgspec.msgpack.decode(headers)[joins.HEADER]))
+            found.append(msgspec.json.decode(msgspec.msgpack.decode(headers)[PARTS_HEADER]))
         return found
 
     def states(self) -> list[list[str]]:

@@ -19,6 +19,7 @@ from gossipq_cli.conformance.trials import ACK_MS
 from gossipq_client import connect
 
 pytestmark = pytest.mark.e2e
+PATIENCE = 6  #: fetches of 5 s until records must have come
 
 
 def fetch(http: httpx.Client, topic: str, group: str = "g", **options: object) -> list[dict[str, object]]:
@@ -459,3 +460,25 @@ def test_schedules_over_http(http: httpx.Client) -> None:
     assert http.delete(f"{path}/nightly").json() == {"changed": True}
     assert http.get(f"{path}/nightly").status_code == 404
     assert http.put(f"{path}/never", json={"value": "x", "cron": "0 0 30 2 *"}).status_code == 400
+
+
+def test_jobs_are_joined_over_http(http: httpx.Client) -> None:
+    http.post("/v1/topics", json={"name": "pages"})
+    jobs = [http.post("/v1/topics/pages/records", json={"value": "x"}).json()["ref"] for _ in range(2)]
+    body = {"jobs": jobs, "value": {"title": "Storm"}, "timeout": "1h", "headers": {"a": "b"}}
+    http.post("/v1/topics", json={"name": "books"})
+    joined = http.post("/v1/topics/books/join", json=body)
+    assert joined.status_code == 201, joined.text
+    ref = joined.json()["ref"]
+    assert http.get(f"/v1/records/{ref}/job").json()["state"] == "scheduled"
+    held: list[object] = []
+    for _ in range(PATIENCE):
+        held += leases(fetch(http, "pages")) if len(held) < len(jobs) else []
+    assert http.post("/v1/ack", json={"leases": held}).status_code == 200
+    found: list[dict[str, object]] = []
+    for _ in range(PATIENCE):
+        found += fetch(http, "books") if not found else []
+    headers = found[0]["headers"]
+    assert [part["state"] for part in json.loads(headers["gossipq-parts"])] == ["succeeded"] * 2
+    assert (found[0]["value"], headers["a"]) == ('{"title":"Storm"}', "b")
+    assert http.post("/v1/topics/books/join", json={"jobs": [], "value": "x"}).status_code == 400

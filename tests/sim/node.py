@@ -22,7 +22,6 @@ from gossipq.core.ledger.exceptions import decode_dead
 from gossipq.core.ledger.results import decode_result
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.raft import Replication
-from gossipq.core.requests.joins import HEADER
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log
 from gossipq.core.storage.bodies import Bodies
@@ -42,7 +41,7 @@ from gossipq.messages import (
     Unsubscribe,
 )
 from gossipq.peer_messages import Appended
-from gossipq.types import META_SHARD, Now, SessionId
+from gossipq.types import META_SHARD, PARTS_HEADER, Now, SessionId
 from gossipq.values import Member, Message, Range
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
@@ -693,7 +692,8 @@ class Node:
                     )
                 if partition == self.world.history.joining and body is not None:
                     headers = batches.Batch(body).column(batches.HEADERS) or [b""]
-                    told.setdefault(partition, {})[part.offset] = headers_of(headers[0]).get(HEADER, "[]")
+                    ends = headers_of(headers[0]).get(PARTS_HEADER, "[]")
+                    told.setdefault(partition, {})[part.offset] = ends
                 times = given.setdefault(partition, {})
                 times |= dict.fromkeys(range(part.offset, part.end), part.time_ms - WALL_MS)
                 at = part.end

@@ -31,7 +31,7 @@ from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Records, Su
 from gossipq_client.handlers import Handlers, Middleware, Outgoing
 from gossipq_client.operations import DeadLetter, Job, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt, Record
-from gossipq_client.values import Codec, Reject, Retry, RetryFlow, TimeLimitExceeded
+from gossipq_client.values import Codec, JoinedJob, Reject, Retry, RetryFlow, TimeLimitExceeded
 
 __all__ = [
     "Admin",
@@ -48,6 +48,7 @@ __all__ = [
     "Handlers",
     "Job",
     "JobFailed",
+    "JoinedJob",
     "LeaseLost",
     "Message",
     "Middleware",

@@ -18,7 +18,7 @@ GROUPS = {
         "peek": "Look at records without consuming them.",
         "msg": "Show, find, cancel, move, edit and remove records.",
         "schedule": "Store records by a cron expression or every so often.",
-        "job": "Show a record as a job, wait for its result, cancel it, count failed jobs by error.",
+        "job": "Show a record as a job, wait for its result, join or cancel jobs, count errors.",
         "run": "Run the handlers of an application.",
         "outbox": "Publish the rows that transactions left in an outbox.",
     },

@@ -23,15 +23,14 @@ from gossipq.errors import BadBatch, BadRequest, GossipqError, TooLarge
 from gossipq.messages import Done, JoinJobs
 from gossipq.peer_messages import JobsEnded, WatchJobs
 from gossipq.permissions import READ, SYSTEM, require_writer
-from gossipq.types import DELAY, HEADERS, UNIQUE_HASH, Index, ShardId, Term
+from gossipq.types import DELAY, HEADERS, PARTS_HEADER, UNIQUE_HASH, Index, ShardId, Term
 from gossipq.values import EndedPart, JobWatch, JoinPart, Message, PartEnd, Ref
 
 ASK_MS = 2_000  #: between two questions for the term of a leader
 AGAIN_MS = 10_000  #: until a part is asked for again
 RETRY_MS = 1_000  #: until a record is published again that found no space
 CLOSED_PER_TURN = 64
-HEADER = "gossipq-parts"  #: of the record: how the parts ended
-PART_BYTES = 96  #: of a part in that header, besides the name of its topic
+PART_BYTES = 96  #: of a part in the header that tells how it ended, besides the name of its topic
 OPEN = "open"  #: state of a part that has not ended when the time is over
 
 PartName = tuple[JoinName, int]
@@ -208,7 +207,7 @@ class JoinRequests:
         columns, batch = self._desk.columns, self._ledger.joins.batch(name)
         text = _header(self.known[name], len(columns.text(batch, HEADERS, 0)))
         record_id = f"join/{name.partition}/{name.entry}".encode()
-        batch = columns.joined(batch, record_id, HEADER, text)
+        batch = columns.joined(batch, record_id, PARTS_HEADER, text)
         info = columns.peek(batch)
         try:
             self._publishing.require_space(name.partition, info)

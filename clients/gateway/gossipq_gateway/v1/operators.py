@@ -162,6 +162,14 @@ async def job(call: Call) -> shapes.Job:
     return plain.job(await call.caller.mq.job(_ref(call), group=call.query.group))
 
 
+async def join(call: Call) -> shapes.Moved:
+    """Publish a record once when jobs have ended. Its header `gossipq-parts` tells how each one ended."""
+    value, options = plain.sealed(call.body)
+    jobs = options.pop("jobs")
+    ref = await call.caller.mq.join(jobs, then=(call.path["topic"], value), **options)
+    return shapes.Moved(ref=ref)
+
+
 async def result(call: Call) -> shapes.Job:
     """Wait until a job has ended, and return its state and result."""
     mq, ref, group = call.caller.mq, _ref(call), call.query.group

@@ -61,15 +61,17 @@ def published(record: shapes.Record) -> tuple[bytes, dict[str, Any]]:
     return value_of(record.value, record.value_base64), options
 
 
-def scheduled(body: shapes.NewSchedule) -> tuple[bytes, dict[str, Any]]:
-    """Return the value of a schedule's record, and the other arguments of `schedule`. Raises BadRequest."""
+def sealed(body: shapes.NewSchedule | shapes.NewJoin) -> tuple[bytes, dict[str, Any]]:
+    """Return the value of a record, and the other arguments of `schedule` or `join`. Raises BadRequest."""
     options = options_of(body, "value", "value_base64", "headers", "headers_base64")
     if headers := headers_in(body):
         options["headers"] = headers
     return value_of(body.value, body.value_base64), options
 
 
-def headers_in(given: shapes.Record | shapes.Edit | shapes.NewSchedule) -> dict[str, str | bytes] | None:
+def headers_in(
+    given: shapes.Record | shapes.Edit | shapes.NewSchedule | shapes.NewJoin,
+) -> dict[str, str | bytes] | None:
     """Return the headers of both fields; None if both are missing. Raises BadRequest.
 
     If a name is in both, the bytes win.

@@ -9,7 +9,7 @@ async def set_schedule(call: Call) -> shapes.Changed:
     """Set a schedule of a topic, or change it: one record at each tick."""
     body: shapes.NewSchedule = call.body
     topic, name = _named(call)
-    value, options = plain.scheduled(body)
+    value, options = plain.sealed(body)
     changed = await call.caller.mq.schedule(topic, value, name=name, **options)
     return shapes.Changed(changed=changed)
 

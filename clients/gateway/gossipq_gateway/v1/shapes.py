@@ -438,6 +438,30 @@ class Reason(Shape, kw_only=True):
     running: bool = False
 
 
+class NewJoin(Shape, kw_only=True):
+    """A record that is published when `jobs`, which are refs, have ended: all, any, or a number of them."""
+
+    jobs: Annotated[list[str], Meta(min_length=1, max_length=limits.JOIN_PARTS_MAX)]
+    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    value_base64: Base64 | None = None
+    when: Literal["all", "any"] | Whole = "all"
+    timeout: Duration | None = None
+    group: str = ""
+    id: str | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    headers_base64: dict[str, Base64] | None = None
+    route: str = ""
+    ttl: Duration | None = None
+    lease: Duration | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
+    backoff: Duration | None = None
+    partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
+    flow: str | None = None
+    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
+    keep_result: Duration | None = None
+
+
 class Moved(Shape, kw_only=True, omit_defaults=False):
     ref: str
 

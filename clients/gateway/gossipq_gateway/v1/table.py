@@ -68,6 +68,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _op("GET", f"{_RECORD}/result", "result", operators.result, shapes.Wait, None, shapes.Job),
     _op("GET", f"{_RECORD}/follow", "follow", streams.follow, shapes.OfGroup, streams=True),
     _op("GET", f"{_RECORD}/trace", "trace", operators.trace, shapes.OfGroup, None, shapes.Steps),
+    _op("POST", f"{_TOPIC}/join", "join", operators.join, None, shapes.NewJoin, shapes.Moved, 201),
     _op("POST", f"{_RECORD}/cancel", "cancel", operators.cancel, None, shapes.Reason, shapes.Moved),
     _op(
         "POST", f"{_RECORD}/reschedule", "reschedule", operators.reschedule, None, shapes.Later, shapes.Moved

@@ -1,6 +1,6 @@
 """Schedules of topics, as talks."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypedDict
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict
 import msgspec
 
 from gossipq import limits
-from gossipq.errors import GossipqError, UnknownRecord
+from gossipq.errors import BadRequest, GossipqError, UnknownRecord
 from gossipq.messages import Done, DropSchedule, ListSchedules, RunSchedule, Schedules, SetSchedule
 from gossipq.times import known_time, time_of
 from gossipq.types import partition_key
@@ -73,6 +73,7 @@ class ScheduleOptions(TypedDict, total=False):
     backoff: inputs.Duration | None
     flow: str | None
     priority: int | None
+    keep_result: inputs.Duration | None
 
 
 def schedule_of(
@@ -92,6 +93,7 @@ def schedule_of(
     **record: Any,
 ) -> tuple[Schedule, dict[str, Any]]:
     """Return the schedule and the options of its record. Raises BadRequest."""
+    check_options(record, RECORD_OPTIONS, "a schedule")
     schedule = Schedule(
         name,
         cron,
@@ -107,6 +109,16 @@ def schedule_of(
         paused,
     )
     return schedule, record
+
+
+RECORD_OPTIONS = frozenset(ScheduleOptions.__annotations__)
+
+
+def check_options(options: Collection[str], allowed: Collection[str], what: str) -> None:
+    """Refuse options of `publish` that a record of another kind does not have. Raises BadRequest."""
+    for name in options:
+        if name not in allowed:
+            raise BadRequest(f"{what} has no option {name}")
 
 
 def state_of(topic: str, partition: int, info: ScheduleInfo) -> ScheduleState:
@@ -134,7 +146,7 @@ def state_of(topic: str, partition: int, info: ScheduleInfo) -> ScheduleState:
 
 
 def record_of(raw: bytes, options: Options) -> bytes:
-    """Return the batch of the record that a schedule stores."""
+    """Return the batch of the record that a schedule or a join stores."""
     terms = [options.terms or NOTHING]
     fixed, named = columns(terms, False, 0)
     if options.key is not None:
@@ -145,6 +157,7 @@ def record_of(raw: bytes, options: Options) -> bytes:
             route=options.route,
             keys=None if options.key is None else [options.key],
             headers=[options.headers] if options.headers else None,
+            ids=named.ids,
             flows=flow_column(terms),
             uniques=named.names,
             fixed=fixed,

@@ -12,7 +12,7 @@ from gossipq.errors import LeaseLost
 from gossipq.times import time_of
 from gossipq.types import partition_of, topic_id_of
 from gossipq_client.session.held import Held, Piece
-from gossipq_client.values import Undecodable, inputs, own_options, payloads
+from gossipq_client.values import JoinedJob, Undecodable, inputs, joined_jobs, own_options, payloads
 
 if TYPE_CHECKING:  # type checkers know these defaults of type variables; Python 3.11 does not
     from typing_extensions import TypeVar
@@ -102,6 +102,12 @@ class Record(_Decoded, Generic[Data], eq=False):
     def unique(self) -> str | None:
         """The unique name that its producer gave it, with escapes for bytes that UTF-8 does not allow."""
         return inputs.id_text(self._held.unique(self.offset))
+
+    @property
+    def joined(self) -> list[JoinedJob]:
+        """The jobs that this record waited for, and how each of them ended (see `join`); [] if it waited for
+        none."""
+        return joined_jobs(self.header_bytes)
 
     @property
     def own_options(self) -> dict[str, float | int | str]:

@@ -13,6 +13,7 @@ from gossipq_client.values.credentials import (
 )
 from gossipq_client.values.growth import series
 from gossipq_client.values.inputs import UNSET, duration_ms, start_of
+from gossipq_client.values.joined import JoinedJob, count_of, joined_jobs
 from gossipq_client.values.outcomes import (
     GIVEN_BACK,
     Outcome,
@@ -71,6 +72,7 @@ __all__ = [
     "Common",
     "Credentials",
     "GroupPolicy",
+    "JoinedJob",
     "ListOptions",
     "Many",
     "Mode",
@@ -91,6 +93,7 @@ __all__ = [
     "address",
     "as_asked",
     "columns",
+    "count_of",
     "credentials_of",
     "delay_of",
     "duration_ms",
@@ -99,6 +102,7 @@ __all__ = [
     "flow_column",
     "group_options",
     "inputs",
+    "joined_jobs",
     "key_column",
     "list_options",
     "outcomes",

@@ -20,7 +20,7 @@ group_option = click.option("-g", "--group", default="", help="of several groups
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Show a record as a job, wait for its result, cancel it, count failed jobs by error."""
+    """Show a record as a job, wait for its result, join or cancel jobs, count errors."""
 
 
 @command.command("show")
@@ -74,6 +74,34 @@ def wait(choices: Choices, ref: str, group: str, for_s: float) -> int:
     else:
         out.write(printable(_result(job), "\n\t"))
     return failures.DONE
+
+
+@command.command("join")
+@click.argument("topic")
+@click.argument("value")
+@click.argument("refs", nargs=-1, required=True, metavar="REF...")
+@click.option("--when", default="all", show_default=True, help="all, any, or how many of the jobs")
+@click.option(
+    "--timeout", default="7d", show_default=True, metavar="DURATION", help="it is published then in any case"
+)
+@click.option("--keep-result", metavar="DURATION", help="keep what the handler of the record returns")
+@group_option
+@pass_choices
+def join(
+    choices: Choices, /, topic: str, value: str, refs: tuple[str, ...], when: str, **options: Any
+) -> None:
+    """Publish VALUE to TOPIC when jobs have ended, once.
+
+    \b
+    gossipq job join books "bind it" pages/0/17 pages/0/18
+    gossipq job join books "begin" pages/0/17 pages/0/18 --when any --timeout 1h
+
+    Prints the ref of the record. Its header gossipq-parts tells how each of the jobs ended.
+    """
+    count = int(when) if when.isascii() and when.isdigit() else when
+    with ask.connect(choices) as mq:
+        ref = mq.join(refs, then=(topic, value), when=count, **options)
+    Output(choices).one({"ref": ref}, f"{ref} waits for {many(len(refs), 'job')}", ref)
 
 
 @command.command("cancel")

@@ -27,7 +27,7 @@ from gossipq_client.api.aio.schedules import Schedules
 from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.handlers import Function, Handlers, Limits, Middleware, RunEnd, until_signal
 from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, Connecting, log
-from gossipq_client.operations import Job, ScheduleOptions
+from gossipq_client.operations import TIMEOUT, Job, JoinOptions, ScheduleOptions
 from gossipq_client.session import (
     ConsumeOptions,
     Data,
@@ -60,7 +60,7 @@ class Facade:
         self._publisher = Publisher(self._driver, self._operator, asked.codec)
         self._consumer = Consumer(self._driver, self._operator, self._publisher)
         self._requester = Requester(self._consumer)
-        self._jobs = JobQuestions(self._operator)
+        self._jobs = JobQuestions(self._operator, self._publisher)
         self._schemas = Schemas(self._operator, self._publisher)
         self.handlers = Handlers(asked.codec)
         self._run: Run | None = None
@@ -762,6 +762,35 @@ class Facade:
         """
         return await self._jobs.cancel(job, reason)
 
+    async def join(
+        self,
+        jobs: Iterable[str | Receipt],
+        *,
+        then: tuple[str, Any],
+        when: str | int = "all",
+        timeout: inputs.Duration = TIMEOUT,
+        group: str = "",
+        **options: Unpack[JoinOptions],
+    ) -> str:
+        """Publish a record when jobs have ended: all of them, `when="any"` one, or a number of them.
+
+            pages = mq.publish_many("pages", [1, 2, 3], keep_result="1h")
+            book = mq.join([pages], then=("books", "bind it"))
+
+        `jobs` are receipts or refs, at most 500, of any topics. A receipt of a list stands for all of its
+        records. `then` is a topic and a value. The broker waits, so the program can end. It publishes the
+        record once, also if leaders change. The handler finds how the jobs ended in `msg.joined`, failed and
+        cancelled ones too, and their results by `mq.result(job.ref)`. When `timeout` is over, the record is
+        published with the jobs that have not ended as "open". `group` is needed if several groups have the
+        jobs.
+
+        Returns the ref of the record, for `job`, `result` and `cancel`, before and after it is published.
+        Raises BadRequest, NotFound.
+
+        Options of the record are those of `publish`, without `delay`, `at`, `unique`, `level` and `wait`.
+        """
+        return await self._jobs.join(jobs, then, when, timeout, group, **options)
+
     # --- schedules
 
     async def schedule(
@@ -788,8 +817,8 @@ class Facade:
         overlap="allow": while a group has not finished the last record: "allow" the next one, "skip" the
             tick, or "replace" the record if no consumer has it
         paused=False: no ticks until `schedules.resume`; those of that time are not missed
-        key, headers, route, partition, ttl, lease, attempts_max, backoff, flow, priority: of each record,
-            as in `publish`
+        key, headers, route, partition, ttl, lease, attempts_max, backoff, flow, priority, keep_result: of
+            each record, as in `publish`
         """
         return await self.schedules.set(topic, value, name=name, **options)
 

@@ -1,21 +1,35 @@
 # Made by clients/python/make_twins.py from api/aio/jobs.py: change that, then run it.
 """Records as jobs: their state, and their results."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Unpack
 
-from gossipq.errors import NoReply
+from gossipq.errors import BadRequest, NoReply
 from gossipq_client.api.sync.operator import Operator
-from gossipq_client.operations import Job, Jobs, ends_s, named_job, reported_ms, wait_ms_of
+from gossipq_client.api.sync.publisher import Publisher
+from gossipq_client.operations import (
+    Job,
+    Jobs,
+    Joining,
+    JoinOptions,
+    Place,
+    ends_s,
+    joined_records,
+    named_job,
+    record_of,
+    reported_ms,
+    then_of,
+    wait_ms_of,
+)
 from gossipq_client.session import Receipt
-from gossipq_client.values import UNSET, Address, inputs
+from gossipq_client.values import UNSET, Address, inputs, publish_options
 
 
 class JobQuestions:
-    """Asks for jobs, and waits for their ends."""
+    """Asks for jobs, joins them, and waits for their ends."""
 
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
+    def __init__(self, operator: Operator, publisher: Publisher) -> None:
+        self._operator, self._publisher = operator, publisher
 
     def show(self, job: Address, group: str, wait_ms: int = 0, seen_ms: int = -1) -> Job:
         """Return the state of a job, as `Facade.job` says."""
@@ -24,6 +38,27 @@ class JobQuestions:
     def cancel(self, job: str | Receipt, reason: str) -> str:
         """Cancel a job, also one that runs, as `Facade.cancel` says."""
         return self._operator.run(self._operator.asking.cancel(named_job(job), reason, running=True))
+
+    def join(
+        self,
+        jobs: Iterable[str | Receipt],
+        then: tuple[str, Any],
+        when: str | int,
+        timeout: inputs.Duration,
+        group: str,
+        **options: Unpack[JoinOptions],
+    ) -> str:
+        """Publish a record when jobs have ended, as `Facade.join` says."""
+        topic, value = then_of(then, options)
+        checked = publish_options(self._operator.now, **options)
+        batch, asked = record_of(self._publisher.raw_value(topic, value), checked), joined_records(jobs)
+        timeout_ms = inputs.duration_ms(timeout, "timeout", 1)
+        known = self._operator.topic(topic)
+        if known.virtual:
+            raise BadRequest(f"{topic} is a virtual topic", hint="join publishes to one of its topics")
+        place = Place(known.info, known.writer(checked.chooser, checked.partition).number)
+        joining = Joining(self._operator.asking)
+        return self._operator.run(joining.join(place, batch, asked, when, timeout_ms, group))
 
     def follow(self, job: str | Receipt, group: str) -> Iterator[Job]:
         """Yield the job now, at each report of progress, and at its end, as `Facade.follow` says."""
