@@ -227,7 +227,9 @@ class JoinRequests:
 
     def _forget(self, name: JoinName) -> None:
         """A join is over."""
-        join = self.known.pop(name)
+        join = self.known.pop(name, None)
+        if join is None:
+            return
         self._late.cancel(name)
         self._over.pop(name, None)
         for number, part in enumerate(join.row.parts):
