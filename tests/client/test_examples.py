@@ -87,6 +87,7 @@ NEEDS = {"table": "pyarrow", "files": "polars", "sealed": "cryptography"}
 
 #: what their handlers log
 LOGS = {
+    "join": r"print_page: .* failed for the last time\n(?s:.*)\nValueError: an empty page\n",
     "results": r"resize: .* failed for the last time\n(?s:.*)\nValueError: a width of 0\n",
     "handlers": r"pack: .* is a dead letter: .*\n",
 }
