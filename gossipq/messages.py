@@ -25,6 +25,7 @@ from gossipq.values import (
     PartitionStats,
     Range,
     Ref,
+    ResultRun,
     Route,
     Rule,
     Run,
@@ -306,6 +307,7 @@ class AckResults(Message):
     subscription: int
     ranges: list[Range]
     results: list[JobResult]  #: of some of these records
+    runs: list[ResultRun] = []  #: likewise, of neighbours
 
 
 class ReportProgress(Message):

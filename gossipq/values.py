@@ -373,6 +373,29 @@ class JobResult(msgspec.Struct, array_like=True, frozen=True):
     value: bytes = b""
 
 
+class ResultRun(msgspec.Struct, array_like=True, frozen=True):
+    """What handlers returned for neighbouring records, the first of them at `first`."""
+
+    partition: PartitionKey
+    first: Offset
+    keep_ms: int  #: as in JobResult, as the next one
+    kind: str
+    values: list[bytes]
+
+    @property
+    def end(self) -> Offset:
+        return self.first + len(self.values)
+
+    def one(self, offset: Offset) -> JobResult:
+        """Return the result of one of these records."""
+        return JobResult(self.partition, offset, self.keep_ms, self.kind, self.values[offset - self.first])
+
+    def part(self, first: Offset, end: Offset) -> "ResultRun":
+        """Return the results of the records [first, end) among these."""
+        values = self.values[first - self.first : end - self.first]
+        return ResultRun(self.partition, first, self.keep_ms, self.kind, values)
+
+
 class JobProgress(msgspec.Struct, array_like=True, frozen=True):
     """How far a handler is with the record at `offset`."""
 

@@ -383,3 +383,32 @@ def test_the_asyncio_client_joins(shared_node: RunningNode, topic: str) -> None:
             return [job.state for job in found[0].joined]
 
     assert asyncio.run(main()) == ["succeeded"]
+
+
+def test_results_of_many_records_come_back(mq: Client, topic: str) -> None:
+    """Those of neighbours are sent together; a change of the kind, of the time, or a gap parts them."""
+    options = [{"keep_result": "1h"}] * 4 + [{"keep_result": "2h"}] * 2 + [{}] + [{"keep_result": "1h"}] * 3
+    receipts = [mq.publish(topic, b"%d" % number, **each) for number, each in enumerate(options)]
+    given = [0, 1, "two", 3, 4, 5, 6, 7, None, 9]
+    for msg in mq.consume(topic, "workers"):
+        msg.ack_soon(given[int(msg.value)])
+        if msg.offset == len(given) - 1:
+            break
+    mq.flush()
+    found = [mq.result(each, timeout=PATIENCE_S) for each in receipts]
+    assert found == [0, 1, "two", 3, 4, 5, None, 7, None, 9]
+    assert [mq.job(each).kept > 3_600 for each in receipts] == [4 <= number < 6 for number in range(10)]
+
+
+def test_threads_ack_with_results_at_the_same_time(mq: Client, topic: str) -> None:
+    count = 400
+    receipts = mq.publish_many(topic, [b"%d" % number for number in range(count)], keep_result="1h")
+
+    @mq.consumer(topic, "workers", workers=8)
+    def double(value: bytes) -> int:
+        return 2 * int(value)
+
+    assert mq.run(stop_at_end=True) == "at_end"
+    found = [mq.result(f"{topic}/0/{offset}", timeout=PATIENCE_S) for offset in range(count)]
+    assert found == [2 * number for number in range(count)]
+    assert receipts.count == count

@@ -25,7 +25,7 @@ from gossipq.messages import (
     Started,
 )
 from gossipq.types import DELAY, REPLACE, UNIQUE_HASH, PartitionKey
-from gossipq.values import JobInfo, JobProgress, JobResult, Ref, TopicOptions
+from gossipq.values import JobInfo, JobProgress, JobResult, Ref, ResultRun, TopicOptions
 from gossipq.wire import batch as batches
 
 ADA, BOB, EVE = client("ada"), client("bob"), client("eve")
@@ -386,3 +386,79 @@ def test_a_job_whose_name_another_one_took_is_cancelled(desk: Desk) -> None:
     told = [message.job.state for effects in desk.worker.seen for _, _, message in effects.replies]
     assert told == ["cancelled"]
     assert cancels(desk) == [(ADA.session, [(desk.partition, 0, 1)])]
+
+
+def finish_run(desk: Desk, first: int, values: list[bytes], keep_ms: int = HOUR_MS, who: Any = ADA) -> Any:
+    """Ack neighbours, each with its result."""
+    run = ResultRun(desk.partition, first, keep_ms, "json", values)
+    ack = AckResults(1, [(desk.partition, first, run.end)], [], [run])
+    return desk.worker.ask(1, who, ack, origin=(b"c", who.session))
+
+
+def test_results_of_neighbours_share_rows(desk: Desk) -> None:
+    desk.publish(200)
+    desk.worker.subscribe(ADA, desk.partition)
+    values = [b"%d" % number for number in range(200)]
+    finish_run(desk, 10, values[10:150])
+    finish_run(desk, 150, values[150:151])
+    state = desk.worker.shards[1].ledger.state
+    rows = list(state.scan(b"r", b"s"))
+    assert [len(key) for key, _ in rows] == [33, 33, 33, 25], "blocks of 64, and a single one"
+    assert len(list(state.scan(b"y", b"z"))) == len(rows)
+    for offset in (10, 63, 64, 149, 150):
+        job = desk.job(offset)
+        assert (job.state, job.value, job.attempt, job.consumer) == ("succeeded", values[offset], 1, "ada")
+    assert desk.job(9).state == desk.job(151).state == "running"
+    desk.take_over()
+    assert desk.job(64).value == b"64"
+    for _ in range(HOUR_MS // 60_000 + 2):
+        desk.worker.tick(60_000)
+    state = desk.worker.shards[1].ledger.state
+    assert not list(state.scan(b"r", b"s"))
+    assert not list(state.scan(b"y", b"z"))
+    assert (desk.job(64).state, desk.job(64).kept_ms) == ("succeeded", 0)
+
+
+def test_of_neighbours_only_open_records_get_a_result(desk: Desk) -> None:
+    desk.publish(6)
+    desk.worker.subscribe(ADA, desk.partition)
+    desk.finish(2, b"first")
+    desk.worker.ask(1, ADA, Started(1, [(desk.partition, 4, 5)]), origin=(b"c", ADA.session))
+    desk.worker.ask(1, ADA, Nack(1, [(desk.partition, 4, 5)], reason="ValueError: no"))
+    desk.worker.tick(200)
+    desk.worker.tick(200)
+    finish_run(desk, 0, [b"0", b"1", b"2", b"3", b"4", b"5"])
+    found = [desk.job(offset) for offset in range(6)]
+    assert [job.value for job in found] == [b"0", b"1", b"first", b"3", b"4", b"5"]
+    assert [job.attempt for job in found] == [1, 1, 1, 1, 2, 1]
+    desk.worker.ask(1, EVE, Requeue(Ref(desk.partition, 3), "billing"))
+    assert desk.job(3).state in ("waiting", "running")
+    desk.finish(3, b"again")
+    assert desk.job(3).value == b"again"
+
+
+def test_results_of_lost_neighbours_are_dropped(desk: Desk) -> None:
+    desk.publish(4)
+    desk.worker.subscribe(ADA, desk.partition, records=2)
+    desk.worker.subscribe(BOB, desk.partition)
+    assert finish_run(desk, 0, [b"0", b"1", b"2", b"3"]) == Acked([(desk.partition, 2, 4)])
+    assert [desk.job(offset).value for offset in (0, 1)] == [b"0", b"1"]
+    assert desk.job(2).state == "running"
+
+
+def test_bad_runs_of_results_are_refused(desk: Desk) -> None:
+    desk.publish(2)
+    desk.worker.subscribe(ADA, desk.partition)
+    for keep_ms, values in ((0, [b"1"]), (HOUR_MS, []), (HOUR_MS, [bytes(limits.RESULT_BYTES_MAX + 1)])):
+        assert isinstance(finish_run(desk, 0, values, keep_ms), RefusedMessage)
+    assert desk.job(0).state == "running"
+
+
+def test_neighbours_that_were_scheduled_are_found_by_their_first_refs(desk: Desk) -> None:
+    desk.publish(3, fixed={DELAY: array("q", [500, 500, 500])})
+    index = desk.worker.shards[1].last
+    desk.worker.subscribe(ADA, desk.partition)
+    desk.worker.tick(700)
+    desk.worker.tick(100)
+    finish_run(desk, 0, [b"0", b"1", b"2"])
+    assert [desk.job(index=index, record=record).value for record in range(3)] == [b"0", b"1", b"2"]

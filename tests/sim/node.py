@@ -19,7 +19,7 @@ from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import decode_ack, runs_of
 from gossipq.core.ledger.exceptions import decode_dead
-from gossipq.core.ledger.results import decode_result
+from gossipq.core.ledger.results import RUN_KEY_BYTES, decode_result, decode_results
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.raft import Replication
 from gossipq.core.shard import Shard
@@ -795,7 +795,12 @@ class Node:
         results: dict[tuple[int, str], dict[int, tuple[bytes, int]]] = {}
         for key, raw in disk.state.scan(b"r", b"s"):
             partition, offset, _ = records.U64X3.unpack_from(key, 1)
-            if partition in ledger.partitions:
+            if partition in ledger.partitions and len(key) == RUN_KEY_BYTES:
+                row, (first,) = decode_results(raw), records.U64.unpack_from(key, 25)
+                found = results.setdefault((partition, row.group), {})
+                for at, value in enumerate(row.values, first):
+                    found.setdefault(at, (value, row.time_ms - WALL_MS))
+            elif partition in ledger.partitions:
                 result = decode_result(raw)
                 found = results.setdefault((partition, result.group), {})
                 found[offset] = result.value, result.time_ms - WALL_MS

@@ -482,7 +482,12 @@ def samples() -> list[messages.Message]:
         m.Schedules(
             [v.ScheduleInfo(schedule, 3, [v.Tick(PUBLISH_MS, 510)], [PUBLISH_MS + 60_000])], "nightly"
         ),
-        m.AckResults(1, [(PARTITION, 510, 511)], [v.JobResult(PARTITION, 510, 3_600_000, "json", b"42")]),
+        m.AckResults(
+            1,
+            [(PARTITION, 510, 513)],
+            [v.JobResult(PARTITION, 510, 3_600_000, "json", b"42")],
+            [v.ResultRun(PARTITION, 511, 3_600_000, "json", [b"43", b"44"])],
+        ),
         m.ReportProgress(1, [v.JobProgress(PARTITION, 510, 0.25, "page 1 of 4")]),
         m.AskJob(stored, "billing", 20_000, PUBLISH_MS),
         m.JoinJobs(PARTITION, [v.JoinPart(stored, "orders", 6)], 3_600_000, 1, "billing", b"join-1"),

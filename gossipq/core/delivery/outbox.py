@@ -38,8 +38,8 @@ class Outbox:
             if acks.ranges:
                 rows, waiters = failed.pop((group_id, consumer), NONE_FAILED)
                 entry = payloads.AckRanges(group_id, consumer, acks.ranges, rows)
-                if acks.results:
-                    with_results = payloads.AckWithResults(entry, acks.results)
+                if acks.results or acks.runs:
+                    with_results = payloads.AckWithResults(entry, acks.results, acks.runs)
                     index = desk.propose(log.RESULT, payloads.encode(with_results))
                 else:
                     index = desk.propose(log.ACK, payloads.encode(entry))

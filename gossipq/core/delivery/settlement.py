@@ -23,7 +23,7 @@ from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Intervals
 from gossipq.errors import BadRequest, Busy
 from gossipq.types import Offset, Origin, PartitionKey, SessionId
-from gossipq.values import JobResult, Range
+from gossipq.values import JobResult, Range, ResultRun
 
 MOVING_MS = 20  #: pause before a client asks again for a record that an entry is moving
 OVER = -1  #: in place of an attempt number: the record is acked or was removed
@@ -32,11 +32,12 @@ OVER = -1  #: in place of an attempt number: the record is acked or was removed
 class Acks:
     """Ranges that one group and consumer has acked, collected over a turn."""
 
-    __slots__ = ("_found", "_sorted", "ranges", "results", "waiters")
+    __slots__ = ("_found", "_sorted", "ranges", "results", "runs", "waiters")
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
         self.results: list[JobResult] = []  #: of some of these records
+        self.runs: list[ResultRun] = []  #: likewise, of neighbours
         self.waiters: list[Waiter] = []
         self._found: dict[PartitionKey, Intervals] = {}  # intervals of the first `_sorted` ranges
         self._sorted = 0
@@ -170,16 +171,25 @@ class Settlement:
         subscription: Subscription,
         ranges: list[Range],
         results: list[JobResult],
+        runs: list[ResultRun],
         origin: Origin,
         request_id: int,
     ) -> None:
         """Ack records as `ack` does. The results of lost records are dropped."""
         self.ack(subscription, ranges, origin, request_id)
         acks = self._acks_of(subscription)
+        if not acks.waiters[-1].lost:
+            acks.results += results
+            acks.runs += runs
+            return
         lost: dict[PartitionKey, Intervals] = {}
         for partition, first, end in acks.waiters[-1].lost:
             lost.setdefault(partition, Intervals()).add(first, end)
         acks.results += [each for each in results if each.offset not in lost.get(each.partition, ())]
+        for run in runs:
+            gone = lost.get(run.partition)
+            parts = [(run.first, run.end)] if gone is None else gone.missing(run.first, run.end)
+            acks.runs += [run.part(*part) for part in parts]
 
     def ack_delivered(
         self,

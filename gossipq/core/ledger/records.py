@@ -36,8 +36,9 @@
     "K"                               ClockRow: this copy's own, not replicated
     "s" partition name                ScheduleRow: a schedule and its last ticks
     "l" partition name                the batch of a schedule's record
-    "r" partition offset group id     ResultRow: what a handler returned
-    "y" end, partition offset group id  the same by the end of its time
+    "r" partition offset group id     ResultRow: what a handler returned; of neighbours a ResultsRow at a
+                                      multiple of 64, with 2**62 + group id, and the first offset behind it
+    "y" end, partition offset group id  the same by the end of its time, also with 2**62 + group id
     "w" partition offset group id     ProgressRow: how far its handler was; in "y" with 2**63 + group id
     "c" partition index record        offset of a record with a result that was scheduled before
     "z" partition index number        record 0 of an entry waits for jobs: 0 = JoinRow, 1 = its batch,
@@ -160,6 +161,31 @@ class ResultRow(msgspec.Struct, array_like=True, frozen=True):
     value: bytes
     index: Index = 0  #: the entry of a record that was scheduled; 0 = it was not
     record: int = 0
+
+
+class ResultsRow(msgspec.Struct, array_like=True, frozen=True):
+    """The results of neighbouring records in a group, each of its first attempt."""
+
+    group: str
+    consumer: str
+    time_ms: int  #: leader time of the ack
+    end_ms: int  #: leader time at which the results go
+    kind: str
+    values: list[bytes]
+
+    def at(self, number: int) -> ResultRow | None:
+        """Return the result of record `number` of the row; None if the row has none of it."""
+        if not 0 <= number < len(self.values):
+            return None
+        return ResultRow(
+            group=self.group,
+            consumer=self.consumer,
+            time_ms=self.time_ms,
+            end_ms=self.end_ms,
+            attempt=1,
+            kind=self.kind,
+            value=self.values[number],
+        )
 
 
 class JoinRow(msgspec.Struct, array_like=True, frozen=True):

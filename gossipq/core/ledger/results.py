@@ -13,16 +13,21 @@ from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.groups import Groups
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome
-from gossipq.core.ledger.records import U64, U64X3, GroupState, ProgressRow, ResultRow
+from gossipq.core.ledger.records import U64, U64X2, U64X3, GroupState, ProgressRow, ResultRow, ResultsRow
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Entry, Intervals, Table, payloads
 from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey
-from gossipq.values import JobResult
+from gossipq.values import JobResult, ResultRun
 
 PROGRESS_FLAG = 2**63  #: added to the group id in rows "y" of progress
+RUN_FLAG = 2**62  #: added to the group id in rows "r" and "y" of neighbours
+BLOCK = 64  #: neighbours in one row are between two multiples of it, so that a row is found from an offset
+RUN_KEY_BYTES = 33
+NO_RANGES = Intervals()
 
 
 decode_result = msgspec.msgpack.Decoder(ResultRow).decode
+decode_results = msgspec.msgpack.Decoder(ResultsRow).decode
 _decode_progress = msgspec.msgpack.Decoder(ProgressRow).decode
 
 
@@ -48,9 +53,17 @@ class Results:
 
     def of(self, partition: PartitionKey, offset: Offset) -> dict[int, ResultRow]:
         """Return the results of a record by group id."""
+        prefix, found = records.key(b"r", partition, offset - offset % BLOCK), dict[int, ResultRow]()
+        for row_key, raw in self._state.scan(prefix, records.after(prefix)):
+            if len(row_key) == RUN_KEY_BYTES:
+                flagged, first = U64X2.unpack_from(row_key, 17)
+                if (row := decode_results(raw).at(offset - first)) is not None:
+                    found[flagged - RUN_FLAG] = row
         prefix = records.key(b"r", partition, offset)
-        rows = self._state.scan(prefix, records.after(prefix))
-        return {U64.unpack_from(row_key, 17)[0]: decode_result(row) for row_key, row in rows}
+        for row_key, raw in self._state.scan(prefix, records.after(prefix)):
+            if len(row_key) != RUN_KEY_BYTES:  # an operator requeued the record, perhaps
+                found[U64.unpack_from(row_key, 17)[0]] = decode_result(raw)
+        return found
 
     def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None:
         """Return the offset of a record that was scheduled and has a result, also after retention removed
@@ -77,10 +90,69 @@ class Results:
             and (attempt := self._open_attempt(payload.ack.group_id, result.partition, result.offset))
             is not None
         ]
+        runs = list[ResultRun]()
+        for run in payload.runs:
+            for part in acked.get(run.partition, NO_RANGES).overlap(run.first, run.end):
+                fresh, others = self._open_parts(payload.ack.group_id, run.partition, part)
+                runs += [run.part(*each) for each in fresh]
+                kept += [(run.one(offset), attempt) for offset, attempt in others]
         outcome = self._groups.ack(entry, payload.ack)
         for result, attempt in kept:
             self._put(entry, payload.ack, result, attempt)
+        for run in runs:
+            self._put_run(entry, payload.ack, run)
         return outcome
+
+    def _open_parts(
+        self, group_id: int, partition: PartitionKey, part: tuple[Offset, Offset]
+    ) -> tuple[list[tuple[Offset, Offset]], list[tuple[Offset, int]]]:
+        """Return the parts of a range without a failed attempt, and the other open records with the number of
+        attempts of each."""
+        cursor = self._cursors.get(partition, {}).get(group_id)
+        if cursor is None:
+            return [], []
+        fresh = cursor.fresh(*part)
+        if fresh == [part] or not cursor.exceptional:
+            return fresh, []
+        others = list[tuple[Offset, int]]()
+        for offset in range(*part):
+            if (found := cursor.exceptions.at(offset)) is not None:
+                others.append((offset, found.row.attempts + found.row.handed_out))
+        return fresh, others
+
+    def _put_run(self, entry: Entry, ack: payloads.AckRanges, run: ResultRun) -> None:
+        """Store the results of neighbours, each for the first attempt of its record."""
+        at = run.first
+        while at < run.end:
+            part = self._slices.at(run.partition, at)
+            end = run.end if part is None else min(run.end, part.end)
+            if end == at + 1 or (part is not None and part.columns & (DELAY | ID_HASH)):
+                for offset in range(at, end):  # each has a place of its own
+                    self._put(entry, ack, run.one(offset), 1)
+            else:
+                self._put_block(entry, ack, run.part(at, end))
+            at = end
+
+    def _put_block(self, entry: Entry, ack: payloads.AckRanges, run: ResultRun) -> None:
+        """Store results of neighbours, with one row for each block."""
+        end_ms, flagged = entry.time_ms + run.keep_ms, RUN_FLAG + ack.group_id
+        rows, at = list[tuple[bytes, bytes]](), run.first
+        while at < run.end:
+            block = at - at % BLOCK
+            end = min(run.end, block + BLOCK)
+            row = ResultsRow(
+                group=self._names[ack.group_id].name,
+                consumer=ack.consumer,
+                time_ms=entry.time_ms,
+                end_ms=end_ms,
+                kind=run.kind,
+                values=run.values[at - run.first : end - run.first],
+            )
+            rows.append((records.key(b"r", run.partition, block, flagged, at), records.encode(row)))
+            rows.append((records.key(b"y", end_ms, run.partition, at, flagged), b""))
+            at = end
+        self._state.put_many(rows)
+        self._ends_at(end_ms)
 
     def _open_attempt(self, group_id: int, partition: PartitionKey, offset: Offset) -> int | None:
         """Return the number of attempts of a record, as far as entries tell; None if it is not open."""
@@ -160,6 +232,9 @@ class Results:
             partition, offset, group_id = U64X3.unpack_from(row_key, 9)
             if group_id >= PROGRESS_FLAG:
                 self._state.delete(records.key(b"w", partition, offset, group_id - PROGRESS_FLAG))
+            elif group_id >= RUN_FLAG:
+                block = offset - offset % BLOCK
+                self._state.delete(records.key(b"r", partition, block, group_id, offset))
             else:
                 self._delete(partition, offset, group_id)
             self._state.delete(row_key)

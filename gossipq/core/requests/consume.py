@@ -411,18 +411,20 @@ class ConsumeRequests:
         subscription = self.subscription(request.sender, message.subscription)
         if not subscription.ack:
             raise BadRequest("the records of this subscription are acked before they are sent")
-        if not 0 < len(message.results) <= MOVED_RANGES_MAX:
-            raise BadRequest(f"{len(message.results)} results", hint=f"1 to {MOVED_RANGES_MAX} are allowed")
+        count = len(message.results) + sum([len(run.values) for run in message.runs])
+        if not 0 < count <= MOVED_RANGES_MAX:
+            raise BadRequest(f"{count} results", hint=f"1 to {MOVED_RANGES_MAX} are allowed")
         _bounded(message.ranges, MOVED_RANGES_MAX)
         for result in message.results:
-            within("keep_ms", result.keep_ms, 1, RESULT_KEPT_MS_MAX)
-            within("bytes of a result", len(result.value), 0, RESULT_BYTES_MAX)
-            within("bytes of a kind", len(result.kind.encode()), 0, RESULT_KIND_BYTES_MAX)
+            _check_result(result.keep_ms, result.kind, len(result.value))
             within("offset", result.offset, 0, NUMBER_MAX - 1)
+        for run in message.runs:
+            _check_result(run.keep_ms, run.kind, max(map(len, run.values), default=0))
+            within("offset", run.first, 0, NUMBER_MAX - count)
         if subscription.auto:
             self._dispatch.settle(subscription, message.ranges)
         self._dispatch.settlement.ack_with_results(
-            subscription, message.ranges, message.results, request.origin, request.request_id
+            subscription, message.ranges, message.results, message.runs, request.origin, request.request_id
         )
 
     def _report(self, request: Request) -> None:
@@ -502,6 +504,13 @@ class ConsumeRequests:
 def _topic_id(message: Subscribe) -> int:
     """The topic of a group: all partitions belong to one topic."""
     return topic_id_of(message.starts[0].partition)
+
+
+def _check_result(keep_ms: int, kind: str, size: int) -> None:
+    """Check results of `size` bytes at the most. Raises BadRequest."""
+    within("keep_ms", keep_ms, 1, RESULT_KEPT_MS_MAX)
+    within("bytes of a result", size, 0, RESULT_BYTES_MAX)
+    within("bytes of a kind", len(kind.encode()), 0, RESULT_KIND_BYTES_MAX)
 
 
 def _bounded(ranges: list[Range], most: int, hint: str = "send them in several requests") -> None:

@@ -23,6 +23,7 @@ from gossipq.values import (
     Member,
     Range,
     Ref,
+    ResultRun,
     Schedule,
     Start,
     TopicInfo,
@@ -334,6 +335,7 @@ class AckWithResults(msgspec.Struct, array_like=True, frozen=True):
 
     ack: AckRanges
     results: list[JobResult]
+    runs: list[ResultRun] = []
 
 
 class ExpireResults(msgspec.Struct, array_like=True, frozen=True):

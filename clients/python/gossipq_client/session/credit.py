@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import BadRequest, GossipqError
 from gossipq.types import Offset, PartitionKey, ShardId, partition_key
-from gossipq.values import GroupOptions, JobResult, Range, Start, TopicInfo
+from gossipq.values import GroupOptions, Range, Start, TopicInfo
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.held import Held, Piece
 from gossipq_client.session.pace import Pace
@@ -247,7 +247,8 @@ class Part:
         #: unanswered; the answer decides
         self.aside: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acks that were not sent yet: [partition, first, end]
-        self.results: list[JobResult] = []  #: of acks that were not sent yet
+        #: results of acks that were not sent yet: slice, offset, `keep_ms`, kind, value
+        self.results: list[tuple[Held, Offset, int, str, bytes]] = []
         #: reports of handlers that were not sent yet, by partition and offset
         self.progress: dict[tuple[PartitionKey, Offset], tuple[float, str]] = {}
         self.nacks: dict[Outcome, Call] = {}  #: failures that were not sent yet

@@ -3,7 +3,7 @@ acks, leases, pauses, ends.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from gossipq import limits
@@ -20,8 +20,8 @@ from gossipq.messages import (
     ReportProgress,
 )
 from gossipq.texts import many
-from gossipq.types import Offset, partition_of, topic_id_of
-from gossipq.values import Delivered, JobProgress, JobResult, Message, Range
+from gossipq.types import Offset, PartitionKey, partition_of, topic_id_of
+from gossipq.values import Delivered, JobProgress, Message, Range, ResultRun
 from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
@@ -401,8 +401,6 @@ class Consuming(Settling):
                 some = ranges[at : at + limits.RANGES_MAX]
                 self._calls.ask(Ack(part.number, some), part.shard, partial(self._acked, part, some))
             part.fresh = []  # after it, since a repeated ack is harmless
-            if part.results:
-                part.results = []
             for call in part.nacks.values():
                 self._calls.send(call)
             part.nacks = {}
@@ -433,25 +431,38 @@ class Consuming(Settling):
                 self._send_progress(part)
 
     def _send_results(self, part: Part, ranges: list[Range]) -> list[Range]:
-        """Ack the records of `ranges` that have a result. Return the others."""
-        spans, some, size_bytes, sent = Spans(ranges), list[JobResult](), 0, list[Range]()
-        for result in part.results:
-            place = result.partition, result.offset, result.offset + 1
-            if not spans.reaching(*place):
-                continue  # the ack of this record was interrupted, or sent before
-            if len(some) == limits.MOVED_RANGES_MAX or size_bytes > RESULTS_BYTES:
-                self._ack_results(part, some)
-                some, size_bytes = [], 0
-            some.append(result)
-            size_bytes += len(result.value)
-            sent.append(place)
-        if some:
-            self._ack_results(part, some)
+        """Ack the records of `ranges` that have a result. Return the others.
+
+        Other threads append results meanwhile, each before it notes the ack of its record.
+        """
+        count = len(part.results)
+        found: dict[PartitionKey, dict[Offset, tuple[int, str, bytes]]] = {}
+        for held, offset, keep_ms, kind, value in part.results[:count]:
+            found.setdefault(held.partition, {})[offset] = keep_ms, kind, value
+        runs, size_bytes, records, sent = list[ResultRun](), 0, 0, list[Range]()
+        for partition, first, end in ranges:
+            for run in _runs_of(partition, found.get(partition, {}), first, end):
+                if records and (
+                    size_bytes > RESULTS_BYTES or records + len(run.values) > limits.MOVED_RANGES_MAX
+                ):
+                    self._ack_results(part, runs)
+                    runs, size_bytes, records = [], 0, 0
+                runs.append(run)
+                size_bytes += sum(map(len, run.values))
+                records += len(run.values)
+                sent.append((partition, run.first, run.end))
+        if runs:
+            self._ack_results(part, runs)
+        part.results[:count] = [
+            each
+            for each in part.results[:count]
+            if each[1] in found[each[0].partition] and each[0].open_ranges(each[1], each[1] + 1)
+        ]
         return _without(ranges, merge(sent))
 
-    def _ack_results(self, part: Part, results: list[JobResult]) -> None:
-        ranges = merge([(each.partition, each.offset, each.offset + 1) for each in results])
-        message = AckResults(part.number, ranges, results)
+    def _ack_results(self, part: Part, runs: list[ResultRun]) -> None:
+        ranges = merge([(run.partition, run.first, run.end) for run in runs])
+        message = AckResults(part.number, ranges, [], runs)
         self._calls.ask(message, part.shard, partial(self._acked, part, ranges))
 
     def _acked(self, part: Part, ranges: list[Range], call: Call) -> None:
@@ -680,3 +691,32 @@ def _gives_back(message: Message) -> bool:
     return isinstance(message, Nack) and not (
         message.failed or message.delay_ms or message.reason or message.dead
     )
+
+
+def _runs_of(
+    partition: PartitionKey, found: dict[Offset, tuple[int, str, bytes]], first: Offset, end: Offset
+) -> Iterator[ResultRun]:
+    """Take the results of the records [first, end), and yield those of neighbours together."""
+    offsets: Iterable[Offset] = range(first, end)
+    if len(found) < end - first:
+        offsets = sorted(offset for offset in found if first <= offset < end)
+    values, begin, terms, size_bytes = list[bytes](), first, (0, ""), 0
+    for offset in offsets:
+        kept = found.pop(offset, None)
+        if kept is None:
+            continue
+        keep_ms, kind, value = kept
+        if values and (
+            offset != begin + len(values)
+            or terms != (keep_ms, kind)
+            or size_bytes > RESULTS_BYTES
+            or len(values) == limits.MOVED_RANGES_MAX
+        ):
+            yield ResultRun(partition, begin, *terms, values)
+            values, size_bytes = [], 0
+        if not values:
+            begin, terms = offset, (keep_ms, kind)
+        values.append(value)
+        size_bytes += len(value)
+    if values:
+        yield ResultRun(partition, begin, *terms, values)

@@ -17,7 +17,7 @@ from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import Ack, Acked, AckResults, Extend, Nack, Started
 from gossipq.texts import many
 from gossipq.types import Offset, PartitionKey, partition_of, topic_id_of
-from gossipq.values import JobResult, Range
+from gossipq.values import Range
 from gossipq_client.session.calls import Call
 from gossipq_client.session.credit import Part
 from gossipq_client.session.held import Held, Ranges, merge, subtract
@@ -79,12 +79,6 @@ class Settling(Subscribing):
         held.finish(first, end)  # last, so that a done record is certain to be reported
         if not held.left:
             part.outstanding.pop(held, None)
-
-    def ack_with(self, held: Held, result: JobResult) -> None:
-        """Ack a record, and send what its handler returned with the ack."""
-        if held.part.subscription.leased:
-            held.part.results.append(result)
-            self.ack(held, result.offset, result.offset + 1)
 
     def report(self, held: Held, offset: Offset, done: float, text: str) -> None:
         """Report how far a handler is. Of the reports within PROGRESS_MS, the last one is sent."""

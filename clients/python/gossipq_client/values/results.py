@@ -8,6 +8,7 @@ import msgspec
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 from gossipq_client.values import inputs, payloads
+from gossipq_client.values.json_values import json_bytes
 
 KEEP = "gossipq-keep-result"  #: header: for how many milliseconds the result is kept
 _KEEP = KEEP.encode()
@@ -44,13 +45,14 @@ def encoded(result: Any) -> tuple[str, bytes]:
     """Return the kind and the bytes of a result. Raises BadRequest, TooLarge."""
     if result is None:
         return NOTHING, b""
-    raw = inputs.value_bytes(result)
+    if isinstance(result, bytes | str | bytearray | memoryview):
+        kind, raw = TEXT if isinstance(result, str) else BYTES, inputs.as_bytes(result, "value")
+    else:
+        kind, raw = JSON, json_bytes(result)
     if len(raw) > limits.RESULT_BYTES_MAX:
         text = f"a result of {len(raw)} bytes; at most {limits.RESULT_BYTES_MAX} are allowed"
         raise TooLarge(text, hint="publish it as a record, and return its ref")
-    if isinstance(result, str):
-        return TEXT, raw
-    return (BYTES, raw) if isinstance(result, bytes | bytearray | memoryview) else (JSON, raw)
+    return kind, raw
 
 
 def decoded(kind: str, value: bytes, as_type: Any = None) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, Generic, Self, Unpack, cast
 
 from gossipq import limits
 from gossipq.errors import BadRequest, ClientClosed, LeaseLost, NotConfirmed
-from gossipq.values import JobResult
 from gossipq.values import Message as Request
 from gossipq_client.api.aio.driver import Driver, PendingReceipt, started
 from gossipq_client.api.aio.operator import Operator
@@ -96,8 +95,7 @@ class Message(Record[Data], Generic[Data], eq=False):
             self._settled = True
             self._require_lease()
         if self._held.has_headers and (keep_ms := results.keep_ms_of(self.header_bytes)):
-            kept = JobResult(self._held.partition, self.offset, keep_ms, *results.encoded(result))
-            self._consumer.ack_with(self._held, kept)
+            self._consumer.ack_with(self, keep_ms, *results.encoded(result))
         else:
             self._consumer.ack_one(self)
         self._settled = True  # last, so that an interrupted ack can be repeated
@@ -712,10 +710,13 @@ class Consumer:
         self.driver.step(self.driver.engine.session.consuming.report, held, offset, done, text)
         self.driver.soon()
 
-    def ack_with(self, held: Held, result: JobResult) -> None:
-        """Ack a record with the result of its handler; it is sent within milliseconds."""
-        self.driver.step(self.driver.engine.session.consuming.ack_with, held, result)
-        self.driver.soon()
+    def ack_with(self, record: Record[Any], keep_ms: int, kind: str, value: bytes) -> None:
+        """Note an ack with the result of a handler; it is sent within milliseconds."""
+        part = record._held.part
+        if part.subscription.leased:
+            # before the ack, which is not sent without its result then
+            part.results.append((record._held, record.offset, keep_ms, kind, value))
+        self.ack_one(record)
 
     def nack(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
         """Gives records back with an outcome. Most outcomes are sent within
