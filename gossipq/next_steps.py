@@ -35,6 +35,9 @@ OF_RECORD = {
 #: state of a group in a partition, and why a ready record is not delivered
 OF_GROUP = {
     "paused": NextStep("resumes the delivery", "gossipq group resume {topic} {group}"),
+    "no group": NextStep(
+        "makes a group that gets all records that the topic has", "gossipq sub {topic} --group NAME"
+    ),
     "no consumer": NextStep("starts a consumer", _CONSUME),
     "no credit": NextStep("starts another consumer", _CONSUME),
     "window full": NextStep(

@@ -74,7 +74,8 @@ class World:
         self.store()
 
     def _sub(self, topic, flag, group, *more):
-        assert (topic, flag, group) == ("orders", "--group", "g")
+        """NAME stands for a name that the user chooses."""
+        assert (topic, flag, group.replace("NAME", "g")) == ("orders", "--group", "g")
         self.newcomers += 1
         self.join(client(f"new{self.newcomers}"), routes=more[1:2] if more else ())
 
@@ -219,6 +220,16 @@ def test_the_next_step_changes_the_group(make, state) -> None:
     world.execute(before[2])
     _, after = world.stands()
     assert after[:2] != before[:2]
+
+
+def test_a_record_that_no_group_reads_leads_to_a_group() -> None:
+    world = World()
+    world.store()
+    (before,) = world.worker.ask(1, OPERATOR, Why(Ref(world.orders, 0))).standings
+    assert (before.state, before.next) == ("ready", "gossipq sub orders --group NAME")
+    world.execute(before.next)
+    after, _ = world.stands()
+    assert after.state == "in_flight"
 
 
 def test_a_record_that_is_gone_has_no_next_step() -> None:

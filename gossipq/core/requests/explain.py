@@ -278,8 +278,12 @@ class ExplainRequests:
         standings = [self._known(named, group_id) for group_id in self._group_ids(named, group_name)]
         if not standings:
             state = "removed" if offset < ledger.partitions[partition].first else "ready"
-            because = says(life.REMOVED) if state == "removed" else "no group reads this partition yet"
-            standings = [Standing("", state, because)]
+            because, verb = says(life.REMOVED), ""
+            if state == "ready":
+                because = "no group reads this partition yet"
+                topic = ledger.topics[topic_id_of(partition)].name
+                verb = next_steps.of_group("no group", topic=topic)
+            standings = [Standing("", state, because, verb)]
         return standings
 
     def _void_standings(self, named: Named) -> list[Standing]:
