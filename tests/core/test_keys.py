@@ -8,6 +8,7 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core.test_corners import calls_of
 from gossipq.core.delivery.consumers import KEY_ORDERED, DeliveryTurn, PartitionView
 from gossipq.core.delivery.key_order import KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, KeyRuns, Keys
@@ -39,6 +40,16 @@ def test_a_record_that_failed_goes_on_before_those_on_disk_behind_it() -> None:
 
 
 A, B = (b"a", 1), (b"b", 1)
+
+
+def test_a_key_that_failed_costs_no_call_for_each_record_of_other_keys() -> None:
+    keys = Keys()
+    keys.failed(KEY, 8)
+    others = range(KEY + 1, KEY + 1_001)
+    assert calls_of(lambda: keys.done_many(others, 9)) < 10
+    assert not keys.opens(KEY, 9)
+    keys.done_many([KEY + 1, KEY, KEY], 7)
+    assert keys.opens(KEY, 9)
 
 
 def test_a_key_belongs_to_one_consumer_while_it_holds_records_of_it() -> None:

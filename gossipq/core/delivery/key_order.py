@@ -63,11 +63,11 @@ class KeyOrder:
             for offset, key_hash in self.hashes(view, first, end):
                 keys.failed(key_hash, offset)
         elif outcome == DONE and keys.some_failed:
-            for offset, key_hash in self.hashes(view, first, end):
-                keys.done(key_hash, offset)
+            for at, column in self.columns(view, first, end):
+                keys.done_many(column, at)
         in_memory, on_disk = view.window.lanes.of_keys, keys.on_disk
         if in_memory or on_disk:
-            hashes = {each for _, column in self.columns(view, first, end) for each in column}
+            hashes = set[int]().union(*(column for _, column in self.columns(view, first, end)))
             for key_hash in hashes.union(free):
                 if key_hash in in_memory or key_hash in on_disk:
                     self.unblock_key(view, key_hash)

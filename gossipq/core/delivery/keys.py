@@ -161,6 +161,13 @@ class Keys:
             if not failed:
                 del self._failed[key_hash]
 
+    def done_many(self, hashes: Sequence[int], first: Offset) -> None:
+        """Records from `first` on are acked, dead or void. `hashes` are their keys."""
+        if self._failed.keys().isdisjoint(hashes):
+            return  # one key that failed must not cost a call for each record of the others
+        for offset, key_hash in enumerate(hashes, first):
+            self.done(key_hash, offset)
+
     @property
     def some_failed(self) -> bool:
         """True if `done` can change anything."""
