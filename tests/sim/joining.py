@@ -21,7 +21,7 @@ JOINS_SHARE = 0.3  #: of the runs
 JOINS_MAX = 30
 COUNTS = (1, 1, 2, 3, 5)  #: of the parts
 TIMES_MS = (400, 3_000, 600_000)
-AHEAD = 3  #: parts may be so far behind the newest record that was delivered
+AHEAD = 3  #: parts are at most this many records ahead of the newest delivered one
 
 
 class Joiner(Party):

@@ -23,7 +23,7 @@ class Columns(Protocol):
         """Return a batch of one record with another id, and without a producer."""
 
     def joined(self, body: bytes, record_id: bytes, name: str, text: str) -> bytes:
-        """Return a batch of one record with one more header, and with this id if it has none."""
+        """Return a batch of one record with one more header. Without an id, it gets this one."""
 
     def text(self, body: bytes, bit: int, record: int) -> bytes:
         """Return the entry of one record in a variable column; b"" if the batch lacks it."""
