@@ -3,7 +3,7 @@ core.
 
 P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) are in
 `job_checks`, and P14 has another part in `accounts`: what the rows of a copy say of each other. P19 was
-dropped, P20 needs sockets; P21 is a trace invariant. Those, as I1 to I25, are seen by `node` and `world`
+dropped, P20 needs sockets; P21 is a trace invariant. Those, as I1 to I26, are seen by `node` and `world`
 while a run goes on. So are L2 to L6 in its end: new confirms (L2, L5), no storm of messages (L3), copies in
 their places (L4), and nothing that waits in a group and comes to nobody (L6).
 """
@@ -185,15 +185,20 @@ def had_before_acked(history: History) -> Iterator[str]:
 def one_holder(history: History) -> Iterator[str]:
     """P9: who hands out leads alone; attempts of a record do not fall; in one term a lease is over before
     somebody else gets one."""
-    last: dict[tuple[int, int], tuple[int, int, str, int]] = {}
+    last: dict[tuple[int, str, int], tuple[int, int, str, int]] = {}
     for row in history.pushed:
         if row.newest_term > row.term:
             yield (
                 f"P9 term {row.term} handed out at {row.time_ms}, when term {row.newest_term} was led already"
             )
         for offset in range(row.offset, row.offset + len(row.values)) if row.consumer else ():
-            before = last.get((row.partition, offset))
-            last[row.partition, offset] = row.term, row.attempt, row.consumer, row.time_ms + row.lease_ms
+            before = last.get((row.partition, row.group, offset))
+            last[row.partition, row.group, offset] = (
+                row.term,
+                row.attempt,
+                row.consumer,
+                row.time_ms + row.lease_ms,
+            )
             if before is None or before[0] != row.term:
                 continue
             if row.attempt < before[1]:

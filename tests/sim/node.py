@@ -225,6 +225,8 @@ class Node:
             self._check_members(led)
             for text in (*self.shares.look(led, self.world.now), *self.in_turn.look(led)):
                 self.world.broken(f"{text}, at {self.name}")
+            for text in self.world.divided.look(led):
+                self.world.broken(f"{text}, at {self.name}")
             self._note_places()
         except Crashed:
             self.crash()

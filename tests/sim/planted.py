@@ -27,6 +27,7 @@ from gossipq.core.delivery.flows import NONE, FlowIndex, FlowRun, Level
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import DONE, KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, Keys
+from gossipq.core.delivery.limit_division import LimitDivision, LimitUse
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.selector import Selector
@@ -66,7 +67,7 @@ from gossipq.errors import StoreError
 from gossipq.messages import Acked, AskJob
 from gossipq.types import DELAY, ID_HASH, KEY_HASH, Slice
 from gossipq.values import JobInfo, Rate
-from sim import cancels, clients, jobs, results, world
+from sim import cancels, clients, divided, jobs, results, world
 from sim.clients import SHARDED
 from sim.disk import Disk
 from sim.faults import Faults
@@ -1183,6 +1184,24 @@ def one_flow_floods(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jobs, "FLOWS", ("ada",))
 
 
+def parts_are_raised_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The divider raises the part of a leader before another one confirms that its part is lower."""
+    hear = LimitDivision.hear
+
+    def forgets(division: LimitDivision, use: LimitUse) -> Any:
+        found = hear(division, use)
+        for of in division._of.values():
+            of.part = of.sent or of.part
+        return found
+
+    patch.setattr(LimitDivision, "hear", forgets)
+
+
+def limits_are_divided(patch: pytest.MonkeyPatch) -> None:
+    """Each cluster has a group whose limits are divided."""
+    patch.setattr(divided, "SHARE", 1.0)
+
+
 def pauses_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
     """A new leader does not pause the flows that its ledger has as paused."""
     patch.setattr(FlowPauses, "restore", lambda pauses, view: None)
@@ -1298,6 +1317,7 @@ PLANTED: dict[str, Planted] = {
         Planted(rates_are_not_counted, "I22", modes=("fair",)),
         Planted(batches_are_not_counted, "I23", under=one_flow_floods, modes=("fair",)),
         Planted(pauses_end_with_their_leader, "I25", under=pauses_are_long, modes=("fair",)),
+        Planted(parts_are_raised_at_once, "I26", under=limits_are_divided, kinds=SHARDED),
         Planted(old_records_starve, "I24", under=low_priorities_wait, modes=("fair",)),
     )
 }

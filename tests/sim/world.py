@@ -26,6 +26,7 @@ from gossipq.wire import batch as batches
 from sim.accounts import accounts
 from sim.clients import SHARDED, Admin, Consumer, Drainer, Mover, Operator, Party, Publisher, Reader
 from sim.cluster import WITNESS, Chief, Clone, Doorman
+from sim.divided import Divided, limited_parties
 from sim.faults import Faults
 from sim.history import History
 from sim.in_turn import Paces
@@ -133,6 +134,7 @@ class World:
         self.count = 0
         self.history = History()
         self.paces = Paces()
+        self.divided = Divided()
         self.history.wall_ms = WALL_MS
         self.nodes: dict[str, Node] = {}
         self.parties: dict[str, Party] = {}
@@ -180,6 +182,7 @@ class World:
         parties += [Consumer(self, "c1"), Consumer(self, "c2"), Reader(self)]
         if self.shards > 1:
             parties.append(Consumer(self, "c3", home=lambda: self.admin.home(1)))
+        parties += limited_parties(self)
         if self.dice.random() < 0.5:
             parties += job_parties(self)
         if self.shards > 1 or self.dice.random() < 0.2:

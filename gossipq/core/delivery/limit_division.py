@@ -72,21 +72,21 @@ class LimitPart:
         self.follows: tuple[Term, int] = (0, 0)
         self.part: Pair | None = None  #: not known before the divider has said something
 
-    def hear(self, told: PartTold, term: Term, in_use: Pair) -> bool:
-        """Take what a divider says, and return whether it is news. `term`: in which this one leads. `in_use`:
-        what the records in flight need beside the floor.
-        """
+    def hear(self, told: PartTold, term: Term) -> bool:
+        """Take what a divider says, and return whether it is news. `term`: in which this one leads."""
         if (told.term, told.number) <= self.follows or (told.part is not None and told.leads != term):
             return False
         self.follows = told.term, told.number
         if told.part is not None:
             self.part = told.part
         elif self.part is None:
-            self.part = in_use
+            self.part = NOTHING  # records in flight end, and others may have their part already
         return True
 
     def at_most(self, in_use: Pair) -> Pair:
-        """Return what it has at most: records in flight end later than their part."""
+        """Return what it has at most. `in_use`: what its records in flight need beside the floor. They end
+        later than their part.
+        """
         return _larger(self.part or NOTHING, in_use)
 
 

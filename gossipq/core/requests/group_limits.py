@@ -99,7 +99,7 @@ class LimitRequests:
         part = self._parts.setdefault(name, LimitPart())
         pair = (message.part[0], message.part[1]) if len(message.part) > 1 else None
         told = PartTold(self._desk.shard, message.term, message.number, pair, message.leads)
-        if part.hear(told, self._desk.replica.hard.term, _in_use(group)):
+        if part.hear(told, self._desk.replica.hard.term):
             if group is not None:
                 self._apply(name, group)
             self._report(name, self._use(name, group))
