@@ -99,6 +99,7 @@ def run_suite(suite: Path, broker: str, backend: str, redis_port: int) -> dict[s
     ]
     environment = {
         **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # for `celery`
         "PYTHONPATH": os.pathsep.join(paths),
         "TEST_BROKER": broker,
         "TEST_BACKEND": backend,
