@@ -8,6 +8,8 @@ import pytest
 from core.harness import FakeWorker, client
 from gossipq import limits
 from gossipq.core.requests import joins
+from gossipq.core.requests.publish import PublishRequests
+from gossipq.errors import StoreFull
 from gossipq.messages import (
     Ack,
     AckResults,
@@ -308,7 +310,7 @@ def test_a_join_of_two_leaders_is_published_once(desk: Desk) -> None:
     def close_twice() -> None:
         for _ in range(2):
             room._over[name] = None
-            assert room._close(name)
+            room._close(name)
 
     desk.worker.slow = True
     desk.worker.turn(close_twice)
@@ -316,6 +318,32 @@ def test_a_join_of_two_leaders_is_published_once(desk: Desk) -> None:
     desk.worker.turn()
     assert desk.states() == [["open"]]
     assert desk.job(ref).job.ref.offset == 0
+
+
+def test_a_full_topic_delays_its_own_joins_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, part = desk.home, desk.wanted(desk.parts[0], 0)
+    monkeypatch.setattr(joins, "CLOSED_PER_TURN", 1)
+    desk.joined(part)
+    other = desk.worker.topic("other", TopicOptions(beside="page", partitions=1))
+    desk.home = partition_key(other.id, 0)
+    desk.joined(part)
+    require_space = PublishRequests.require_space
+
+    def refused(requests: PublishRequests, partition: PartitionKey, info: Any) -> None:
+        if partition == full:
+            raise StoreFull("the topic is full")
+        require_space(requests, partition, info)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PublishRequests, "require_space", refused)
+        desk.finish(desk.parts[0], 0)
+        for _ in range(3):
+            desk.worker.tick(joins.RETRY_MS)
+        ledger = desk.worker.shards[desk.shard].ledger
+        assert ledger.partitions[desk.home].next == 1
+        assert ledger.partitions[full].next == 0
+    desk.worker.tick(joins.RETRY_MS)
+    assert ledger.partitions[full].next == 1
 
 
 def test_a_full_store_delays_a_join(desk: Desk) -> None:

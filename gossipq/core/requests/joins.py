@@ -190,8 +190,7 @@ class JoinRequests:
                 self._over[name] = None
         if self._over and self._desk.boot_ms >= self._over_ms:
             for name in list(islice(self._over, CLOSED_PER_TURN)):
-                if not self._close(name):
-                    break
+                self._close(name)
         noted, self._noted = self._noted, []
         if rows := [row for row in noted if JoinName(row.partition, row.index) not in self._publishes]:
             # a leader that never stored them asks again
@@ -199,11 +198,11 @@ class JoinRequests:
         if self._desk.boot_ms >= self._ask_ms:
             self._ask_all()
 
-    def _close(self, name: JoinName) -> bool:
-        """Log that a record is published. False: there is no space for it now."""
+    def _close(self, name: JoinName) -> None:
+        """Log that a record is published. If its topic has no space, others come first."""
         if name not in self._rows:  # cancelled, or the topic is gone
             self._forget(name)
-            return True
+            return
         columns, batch = self._desk.columns, self._ledger.joins.batch(name)
         text = _header(self.known[name], len(columns.text(batch, HEADERS, 0)))
         record_id = f"join/{name.partition}/{name.entry}".encode()
@@ -213,13 +212,13 @@ class JoinRequests:
             self._publishing.require_space(name.partition, info)
         except GossipqError:
             self._over_ms = self._desk.boot_ms + RETRY_MS
-            return False
+            self._over[name] = self._over.pop(name)
+            return
         del self._over[name]
         self._publishes.add(name)
         done = payloads.JoinDone(name.partition, name.entry, log.publish_payload(name.partition, info))
         index = self._desk.propose(log.JOINED, payloads.encode(done), body=batch)
         self._desk.pending.add(index, partial(self._published, name))
-        return True
 
     def _published(self, name: JoinName, asker: Asker, index: Index, outcome: Outcome) -> None:
         self._publishes.discard(name)
