@@ -16,9 +16,9 @@ from gossipq.messages import StatsReply, StatusReply
 from gossipq.times import time_of
 from gossipq.types import partition_key
 from gossipq.values import Lead, Member, PartitionStats, Route, TopicConfig, TopicInfo, WorkerStats
+from gossipq_cli.choices import TIMEOUT_S
 from gossipq_cli.commands import pub
 from gossipq_cli.main import main
-from gossipq_cli.options import TIMEOUT_S
 
 
 class Pending:

@@ -142,6 +142,19 @@ class TestCredit:
         hand.answer(again, Recalled(second.number, 0, 990))
         assert bodies(hand, Credit) == [Credit(third.number, 1, 1_000)]
 
+    def test_a_leader_that_asked_before_its_credit_came_is_not_hungry(self, hand: Hand) -> None:
+        """It was taken for hungry although it had credit, so nobody got its share, for ever."""
+        subscription = hand.subscribe(shards=(1, 2), credit=(10, 1_000))
+        first, second = subscription.parts
+        hand.deliver(first, 0, 5)
+        take(hand, subscription)
+        assert len(bodies(hand, Credit)) == 1
+        hand.tell(ReadyMessage(first.number), 1)  # it was sent before that credit arrived
+        hand.deliver(second, 0, 5)
+        hand.tell(ReadyMessage(second.number), 2)
+        (asked,) = hand.flush(Recall)
+        assert asked.body == Recall(first.number)
+
     def test_nothing_is_lent_to_a_part_while_it_is_recalled(self, hand: Hand) -> None:
         subscription = hand.subscribe(shards=(1, 2), credit=(1, 1_000))
         first, second = subscription.parts

@@ -252,6 +252,7 @@ def test_documents_show_examples_that_are_run() -> None:
         "no_server.py",
     }
     assert [name for part, name in parts.items() if part not in shown] == [], "marked and not shown"
+    text += "".join(document.read_text("utf-8") for document in (HOME / "docs" / "migrate").glob("*.md"))
     assert [name for name in known.values() if f"`{name}`" not in text] == [], (
-        "README.md or a page of docs/how-to names every example"
+        "README.md or a page of docs/how-to or docs/migrate names every example"
     )

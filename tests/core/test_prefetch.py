@@ -177,4 +177,4 @@ def test_an_idle_consumer_gets_records_of_a_full_one(worker: FakeWorker, orders:
 def test_why_says_that_consumers_have_enough(worker: FakeWorker, orders: PartitionKey) -> None:
     joins(worker, ADA, orders)
     answer = worker.ask(1, ADA, WhyGroup("billing", [orders]))
-    assert "before they start them" in str(answer)
+    assert "that they have not started" in str(answer)

@@ -51,7 +51,7 @@ NO_SHARDS = {
     # test drivers
     *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "desk", "self", "super"),
     # rooms of a leader, and a part of dispatch
-    *("dispatch", "backups", "room", "_register", "_roster", "_schedules", "holdings", "plan"),
+    *("dispatch", "backups", "room", "_register", "_roster", "_schedules", "_joins", "holdings", "plan"),
     # tests of a replica, a clock, a model
     *("replica", "campaign", "machine", "time", "life", "stranger"),
 }  # fmt: skip

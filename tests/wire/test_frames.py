@@ -26,6 +26,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     NoneType: st.none(),
 }
+LIST_MAX = 3
 MSGPACK = st.recursive(
     st.none() | st.booleans() | SCALARS[int] | SCALARS[float] | TEXT | SCALARS[bytes],
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -39,9 +40,14 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
         return SCALARS[kind]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return st.integers(arguments[1].ge, arguments[1].le) if arguments[0] is int else of_type(arguments[0])
+        if arguments[0] is int:
+            return st.integers(arguments[1].ge, arguments[1].le)
+        if get_origin(arguments[0]) is list:
+            size = min(LIST_MAX, arguments[1].max_length)
+            return st.lists(of_type(*get_args(arguments[0])), max_size=size)
+        return of_type(arguments[0])
     if origin is list:
-        return st.lists(of_type(arguments[0]), max_size=3)
+        return st.lists(of_type(arguments[0]), max_size=LIST_MAX)
     if origin is dict:
         return st.dictionaries(*map(of_type, arguments), max_size=3)
     if origin is tuple:

@@ -332,9 +332,11 @@ class Subscribing:
             self._links.send(lane, Credit(part.number, records, size), part.shard)
 
     def ready(self, number: int) -> None:
-        """A leader has records but no credit."""
+        """A leader has records but no credit. It may have said so before it got the credit that is on
+        its way, and says it again if that is not enough.
+        """
         part = self.parts.get(number)
-        if part is not None:
+        if part is not None and not part.has_loan:
             self.hungry[part] = None
             self._feed(part)
 
