@@ -127,6 +127,7 @@ def test_each_committed_sale_is_shipped_whatever_is_killed(broker: testing.Broke
     assert len(sales) >= ROUNDS * (SALES // 2 - 1)
     assert site.ask("select count(*) from gossipq_outbox") == [0]
     assert sorted(site.shipped()) == sorted(sales)
-    assert site.shipped().total() - len(sales) <= worker_kills  # tasks in the hands of a killed worker
+    # a killed worker had some tasks in hand, or done and not acked
+    assert max(site.shipped().values()) <= 1 + worker_kills
     with broker.connect() as mq:
         assert len(list(mq.read("tasks.orders"))) == len(sales)
