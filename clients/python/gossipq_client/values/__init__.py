@@ -39,6 +39,7 @@ from gossipq_client.values.spooled import Spooled, spooled
 from gossipq_client.values.terms import (
     NOTHING,
     PLAIN,
+    PLAIN_LIST,
     WHILE_CONFIRMED,
     Common,
     ListOptions,
@@ -63,6 +64,7 @@ __all__ = [
     "NOTHING",
     "NO_CREDENTIALS",
     "PLAIN",
+    "PLAIN_LIST",
     "UNSET",
     "WHILE_CONFIRMED",
     "Address",

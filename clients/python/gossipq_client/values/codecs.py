@@ -85,9 +85,7 @@ class CheckedCodec:
     def encoded_list(self, values: Iterable[Any], topic: str) -> list[bytes]:
         """Encode a list of values. A list of bytes is taken as it is, without a cost per value."""
         found = list(values)
-        if set(map(type, found)) <= {bytes}:
-            return inputs.values_of(found)
-        return [self.encoded(value, topic) for value in found]
+        return found if inputs.are_plain(found) else [self.encoded(value, topic) for value in found]
 
     def decoder(self, kind: Any, topics: Iterable[str]) -> payloads.Decode:
         """Return a decoder for the values of records of these topics; it raises Undecodable. Raises

@@ -179,9 +179,12 @@ def value_bytes(value: Any) -> bytes:
 def values_of(values: Iterable[Any]) -> list[bytes]:
     """A list of values. A list of bytes is taken as it is, without a cost per value."""
     found = list(values)
-    if set(map(type, found)) <= {bytes} and sum(map(len, found)) <= limits.VALUE_BYTES_MAX:
-        return found
-    return [value_bytes(value) for value in found]
+    return found if are_plain(found) else [value_bytes(value) for value in found]
+
+
+def are_plain(values: list[Any]) -> bool:
+    """True if all of them are bytes that fit, as seen without a look at each."""
+    return set(map(type, values)) <= {bytes} and sum(map(len, values)) <= limits.VALUE_BYTES_MAX
 
 
 def as_bytes(value: Value, what: str) -> bytes:

@@ -243,6 +243,9 @@ def publish_options(
     )
 
 
+PLAIN_LIST = Many(None, b"", b"", "", None, None, WHILE_CONFIRMED)  #: of a list that asks for nothing
+
+
 def list_options(
     count: int,
     now: Clock,

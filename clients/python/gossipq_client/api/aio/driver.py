@@ -322,12 +322,13 @@ class Driver:
     def pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)
 
-    def posted(self, topic: str, size: int, sending: Coroutine[Any, Any, Awaited]) -> PendingReceipt:
-        """Send `size` bytes in a task, behind what was posted to the topic before. Raises Backpressure."""
+    def posted(self, topic: str, raws: list[bytes], sending: Coroutine[Any, Any, Awaited]) -> PendingReceipt:
+        """Send values in a task, behind what was posted to the topic before. Raises Backpressure."""
         if self._posts >= POSTS_MAX or self._posts_bytes >= PUBLISH_WINDOW_BYTES:
             sending.close()
             hint = "await flush(), or the receipt of an earlier post"
             raise Backpressure(f"{many(self._posts, 'post')} wait to be sent", hint=hint)
+        size = sum(map(len, raws))
         pending, line = PendingPost(self), self._posting.setdefault(topic, Line())
         self._posts, self._posts_bytes, line.waiting = (
             self._posts + 1,

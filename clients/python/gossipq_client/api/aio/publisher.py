@@ -43,6 +43,7 @@ from gossipq_client.session import (
 )
 from gossipq_client.values import (
     PLAIN,
+    PLAIN_LIST,
     UNSET,
     CheckedCodec,
     Many,
@@ -190,14 +191,14 @@ class Publisher:
         driver = self._driver
         if driver.looks and self.layers.publishing:
             record = self._outgoing(topic, value, options)
-            return driver.posted(topic, len(record.value), self._post_outgoing(record))
+            return driver.posted(topic, [record.value], self._post_outgoing(record))
         raw, checked = self._prepared(topic, value, options)
         if driver.spool is None:
             added = driver.append_now(topic, raw, checked)
             if added is not None:
                 driver.depart()
                 return driver.pending(One(*added))
-        return driver.posted(topic, len(raw), self._send(topic, raw, checked))
+        return driver.posted(topic, [raw], self._send(topic, raw, checked))
 
     def _prepared(self, topic: str, value: Any, options: Mapping[str, Any]) -> tuple[bytes, Options]:
         """A value as bytes and its options, checked. Raises BadRequest."""
@@ -319,7 +320,7 @@ class Publisher:
     def post_many(self, topic: str, values: Iterable[Any], options: Mapping[str, Any]) -> PendingReceipt:
         """Publish a list and return at once, as `Facade.post_many` says."""
         raws, sending = self._sending_list(topic, values, options)
-        return self._driver.posted(topic, sum(map(len, raws)), sending)
+        return self._driver.posted(topic, raws, sending)
 
     def _sending_list(
         self, topic: str, values: Iterable[Any], options: Mapping[str, Any]
@@ -336,7 +337,7 @@ class Publisher:
 
     def _prepared_list(self, raws: list[bytes], options: Mapping[str, Any]) -> Many:
         """The options of a list, checked. Raises BadRequest."""
-        many = list_options(len(raws), self._now(), **options)
+        many = list_options(len(raws), self._now(), **options) if options else PLAIN_LIST
         return many.with_ids(Engine.made_ids(len(raws))) if self._driver.spool is not None else many
 
     async def _send_list(self, topic: str, raws: list[bytes], many: Many) -> Awaited:

@@ -163,7 +163,7 @@ class Message(Record[Data], Generic[Data], eq=False):
         """Do what `ack_with` does, and return at once: the receipt says when both are stored. Options are
         those of `publish`."""
         self._begin_step()
-        return self._consumer.driver.posted(topic, 0, self._step(topic, value, options))
+        return self._consumer.driver.posted(topic, [], self._step(topic, value, options))
 
     def _begin_step(self) -> None:
         """Raises LeaseLost, and BadRequest for a message with nothing to ack."""

@@ -32,7 +32,7 @@ class Driver:
     """Drives an engine for callers of any thread. Whoever waits polls the sockets without the lock."""
 
     engine = Opened()
-    steps: Engine  #: `engine` once it is made: for `post`, where the look-up of a descriptor counts
+    steps: Engine  #: `engine` once it is made: for single records, where the look-up of a descriptor counts
 
     def __init__(self, asked: Connecting) -> None:
         self.lock = threading.RLock()
@@ -171,7 +171,7 @@ class Driver:
     def pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)
 
-    def posted(self, topic: str, size: int, sent: Awaited) -> PendingReceipt:
+    def posted(self, topic: str, raws: list[bytes], sent: Awaited) -> PendingReceipt:
         """The receipt of what was sent."""
         return PendingReceipts(self, sent)
 
@@ -204,7 +204,7 @@ class Driver:
     def ack_one(self, record: Record[Any]) -> None:
         """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
         again. Raises ClientClosed."""
-        self.engine.noted.append(record)
+        self.steps.noted.append(record)
         if self.keeper.parked:
             self.keeper.wake()
 
