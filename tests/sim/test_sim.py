@@ -25,7 +25,7 @@ from sim.results import GROUP, RESULT_CHECKS
 from sim.small import small
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
-SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "20"))
+SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "8"))
 #: kinds of entries that logs must have met; not those that come once an hour or that
 #: operators set for a cluster
 KINDS = {*range(log.NOOP, log.OPTIONS), log.ROLLUP, log.REGROUP} - {log.FORGET}
@@ -81,9 +81,9 @@ def test_every_property_holds_under_faults() -> None:
 
 @pytest.mark.timeout(1_800)
 def test_a_seed_is_the_same_run_each_time_and_in_each_process() -> None:
-    mine = [digest(world.run(seed)) for seed in range(2)]
-    assert mine == [digest(world.run(seed)) for seed in range(2)]
-    code = "from sim import test_sim as t; print([t.digest(t.world.run(seed)) for seed in range(2)])"
+    mine = digest(world.run(0))
+    assert mine == digest(world.run(0))
+    code = "from sim import test_sim as t; print(t.digest(t.world.run(0)))"
     paths = os.pathsep.join(path for path in sys.path if path)
     other = subprocess.run(
         [sys.executable, "-c", code],
@@ -92,7 +92,7 @@ def test_a_seed_is_the_same_run_each_time_and_in_each_process() -> None:
         text=True,
         check=True,
     )
-    assert other.stdout.strip() == repr(mine)
+    assert other.stdout.strip() == mine
 
 
 def test_a_copy_whose_turn_came_while_it_was_down_works_again_after_its_start() -> None:
