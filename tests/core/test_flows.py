@@ -599,7 +599,7 @@ class TestRate:
         set_group(worker, partition, GroupOptions(flow_rate=Rate(), flow_concurrency=1))
         worker.turn()
         because, _ = TestWhy.explained(worker, partition, 5)
-        assert because == "flow ada has 1 record in flight, as many as may be, with ada"
+        assert because == "flow ada is at its limit of 1 record in flight, at ada"
 
 
 class TestBacklog:

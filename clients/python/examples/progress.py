@@ -8,8 +8,8 @@ with gossipq.connect() as mq, gossipq.connect() as worker:
     # -- in the guide
     @worker.consumer("books", group="printers")
     def print_pages(pages: list[str], msg: gossipq.Message) -> int:
-        for number, _page in enumerate(pages):
-            msg.progress(number / len(pages), f"page {number + 1} of {len(pages)}")
+        for number, _page in enumerate(pages, 1):
+            msg.progress(number / len(pages), f"page {number} of {len(pages)}")
         return len(pages)
 
     # --

@@ -365,7 +365,7 @@ class ExplainRequests:
         if group.limits is not None and group.limits.allowed(group.in_flight, now_ms) <= 0:
             if group.in_flight >= group.limits.most:
                 count = many(group.in_flight, "record")
-                return f"the group has {count} in flight, as many as may be, with {_holders(view)}"
+                return f"the group is at its limit of {count} in flight, at {_holders(view)}"
             left_ms = ceil((group.limits.next_ms or now_ms) - now_ms)
             return f"it waits for the rate of the group, {span(max(1, left_ms))}"
         flow, whose = self._flow_at(view, offset)
@@ -373,7 +373,7 @@ class ExplainRequests:
             return ""
         if bounds.is_full(flow):
             count = many(config.flow_concurrency, "record")
-            return f"{whose} has {count} in flight, as many as may be, with {_holders(view)}"
+            return f"{whose} is at its limit of {count} in flight, at {_holders(view)}"
         return f"it waits for the rate of {whose}, {span(max(1, ceil(bounds.next_ms(flow) - now_ms)))}"
 
     def _flow_at(self, view: PartitionView, offset: Offset) -> tuple[int, str]:
@@ -564,7 +564,7 @@ class ExplainRequests:
                 because = f"{because}; {self._turn_of(view, offset)}"
             return "no credit", because, step("no credit")
         if view is not None and view.is_full:
-            because = f"{many(config.in_flight_max, 'record')} are in flight, as many as may be"
+            because = f"the group is at its in_flight_max of {many(config.in_flight_max, 'record')} in flight"
             return "window full", because, wider
         if offset >= cursor.window_end(config.in_flight_max) and (view is None or view.flows is None):
             because = (
