@@ -98,7 +98,7 @@ sbom: $(STAMP)  ## dist/: the dependencies of the wheel (CycloneDX), with their 
 release: $(STAMP)  ## VERSION=0.2.0: check everything, build, tag, and print the two commands that publish
 	@PYTHON=$(PYTHON) BIN=$(BIN) .ci/release $(VERSION)
 
-image:  ## the container image, by buildah, podman or docker; BASE=packages where no registry of images can be reached
+image:  ## the container image, by buildah, podman or docker; BASE=packages, WHEELS=host: where the build reaches no registry of images, no index
 	@.ci/image
 
 image-test: $(STAMP)  ## that image, and three nodes of it by podman-compose: one is killed, each is replaced

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ FILES = (
     f"{DEPLOY}/chart/Chart.yaml",
     f"{DEPLOY}/kubernetes.yaml",
 )
+#: a program of the environment of .venv, in the Makefile and in the scripts of .ci
+PROGRAM = re.compile(r"(?:\$\(BIN\)|\$bin|\$\{BIN:-\.venv/bin\})/([\w-]+)")
 
 
 @pytest.fixture
@@ -108,3 +111,11 @@ def test_what_cannot_be_released_is_refused_with_the_next_step(checkout: Path, s
 @pytest.mark.parametrize("version", ["", "v0.2.0", "0.2", "0.2.0; true"])
 def test_a_version_that_is_none_is_refused(checkout: Path, version: str) -> None:
     assert "is not a version" in release(checkout, version).stderr
+
+
+def test_make_dev_installs_each_program_that_make_and_its_scripts_run() -> None:
+    files = [HOME / "Makefile", *(path for path in (HOME / ".ci").iterdir() if path.suffix == "")]
+    named = {name for path in files for name in PROGRAM.findall(path.read_text())}
+    assert {"python", "ruff", "shiv"} <= named
+    named.discard("pip")  # which venv brings, and uv does not
+    assert {name for name in named if not (Path(sys.executable).parent / name).exists()} == set()
