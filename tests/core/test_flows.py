@@ -1,5 +1,6 @@
 """Which record of a group is next, by priority and flow."""
 
+import random
 import sys
 from array import array
 from collections import Counter
@@ -138,6 +139,80 @@ class TestIndex:
             index.append(5, at, at, at + 1)
             self.taken(index)
         assert len(index._firsts) == len(index.levels[5].flows) == 1
+
+
+class TestFetches:
+    """A fetch that gets several records of each flow: it may deviate from the turns by one share."""
+
+    @staticmethod
+    def index(flows: list[int], weights: dict[str, int] | None = None) -> FlowIndex:
+        """An index of records of these flows."""
+        index = FlowIndex(0, GroupConfig(order="fair", weights=weights or {}))
+        for flow in sorted(set(flows)):
+            index.append_all(5, flow, [at for at, each in enumerate(flows) if each == flow])
+        return index
+
+    @staticmethod
+    def take(index: FlowIndex, most: int) -> list[int]:
+        return sorted(at for first, end in index.take(most, True) for at in range(first, end))
+
+    def test_no_flow_is_ahead_or_behind_by_more_than_one_share(self) -> None:
+        draw = random.Random(1)
+        flows = [draw.randrange(20) for _ in range(10_000)]
+        index, had, found = self.index(flows), Counter[int](), list[int]()
+        for fetch in range(1, 41):
+            some = self.take(index, 200)
+            assert len(some) == 200
+            found += some
+            had.update(flows[at] for at in some)
+            assert all(abs(had[flow] - 10 * fetch) <= 11 for flow in range(20))  # one more: it is rounded
+        while index.top is not None:
+            found += self.take(index, 200)
+        assert sorted(found) == list(range(10_000))
+        for flow in range(20):
+            of_flow = [at for at in found if flows[at] == flow]
+            assert of_flow == sorted(of_flow)
+
+    def test_few_gaps_remain(self) -> None:
+        draw = random.Random(2)
+        flows = [draw.randrange(20) for _ in range(10_000)]
+        index, gaps = self.index(flows), 0
+        for _ in range(20):
+            some = self.take(index, 400)
+            gaps += sum(later - at > 1 for at, later in pairwise(some))
+        assert gaps < 800  # of 8,000 records; in strict turns half of them are followed by a gap
+
+    def test_a_quiet_flow_gets_all_its_records(self) -> None:
+        index = self.index([1] * 1_000 + [2] * 1_000 + [3] * 10)
+        assert self.take(index, 30)[-10:] == list(range(2_000, 2_010))
+
+    def test_a_flow_far_behind_gets_its_share_from_the_second_fetch_on(self) -> None:
+        index = self.index([1] * 1_000 + [2] * 1_000)
+        found = [sum(at >= 1_000 for at in self.take(index, 100)) for _ in range(4)]
+        assert found == [1, 49, 50, 50]
+
+    def test_a_weight_counts(self) -> None:
+        index = self.index([flow_hash(b"ada"), 1] * 3_000, {"ada": 3})
+        level = index.levels[5]
+        for _ in range(10):
+            self.take(index, 200)
+        left = {flow: level.sizes[slot] for flow, slot in level.slots.items()}
+        assert abs(3_000 - left[flow_hash(b"ada")] - 1_500) <= 151
+        assert sum(left.values()) == 4_000
+
+    def test_runs_of_one_flow_are_cut(self) -> None:
+        index = self.index([flow for _ in range(50) for flow in (1, 1, 1, 2, 2, 2)])
+        found = [self.take(index, 40) for _ in range(7)]
+        assert [len(some) for some in found] == [40] * 7
+        assert sorted(at for some in found for at in some) == list(range(280))
+
+    def test_records_that_came_back_do_not_change_the_order_of_their_flow(self) -> None:
+        index = self.index([1, 2] * 100)
+        index.put_first(5, 1, 500, 510)
+        some = self.take(index, 60)
+        assert 500 in some
+        assert 0 not in some or 509 in some
+        assert len(some + self.take(index, 400)) == 210
 
 
 def test_the_hash_is_that_of_the_column() -> None:

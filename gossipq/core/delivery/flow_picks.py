@@ -7,6 +7,8 @@ one run after the other.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
+from operator import gt
 
 from gossipq.core.delivery.attempts import Attempts
 from gossipq.core.delivery.consumers import DeliveryTurn, Part, PartitionView, Subscription, place_of
@@ -47,17 +49,22 @@ class FlowPicks:
             chunks = [self._take(view, flows, member, min(room, member.credit_bytes // flows.record_bytes))]
         else:
             chunks = self._choose(view, flows, member, room)
-        ranges = _joined([each for chunk in chunks for each in chunk])
+        if member.fetches:  # in any order inside a priority
+            chunks = [_joined(chunk) for chunk in chunks if chunk]
+        ranges = chunks[0] if len(chunks) == 1 else [each for chunk in chunks for each in chunk]
         if not ranges:
             return [], 0
         count = sum([end - first for first, end in ranges])
-        parts = self._parts(view, chunks, count if member.fetches else count // SHIFT_PART, member.gaps)
+        spread = None if member.fetches else count // SHIFT_PART
+        parts = self._parts(view, chunks, spread, member.gaps)
         member.spend_some(count, 0)
         member.credit_bytes -= sum([part.charge for part in parts])
         self._turn.delivered += count
         view.delivered += count
         if view.group.limits is not None:
             view.group.limits.delivered(count, self._turn.boot_ms)
+        if spread is not None or len(chunks) > 1:
+            ranges = _joined(ranges)
         return parts, self._lease(view, member, ranges)
 
     def _lease(self, view: PartitionView, member: Subscription, ranges: Ranges) -> int:
@@ -80,10 +87,11 @@ class FlowPicks:
         """Take the next records from the index, of one priority."""
         found = flows.take(room, member.fetches)
         self._turn.looks -= len(found)
-        ranges, low = _joined(found), self._ledger.partitions[view.partition].first
-        is_whole = sum([end - first for first, end in ranges]) == sum([end - first for first, end in found])
-        if not found or (is_whole and ranges[0][0] >= low and view.window.are_new(ranges)):
+        if not found:
             return found
+        ranges, low = _apart(found), self._ledger.partitions[view.partition].first
+        if ranges is not None and ranges[0][0] >= low and view.window.are_new(ranges):
+            return ranges if member.fetches else found
         kept, seen = Ranges(), Intervals()  # some have left, or came back and are in the index twice
         for first, end in found:
             for start, stop in view.window.new(first, end):
@@ -135,14 +143,14 @@ class FlowPicks:
             left_bytes -= (end - first) * record_bytes
         return found
 
-    def _parts(self, view: PartitionView, chunks: list[Ranges], spread: int, gaps: bool) -> list[Part]:
-        """Return ranges as parts, in order. Of each `spread` records, those of a batch come together. Without
-        `gaps`, a part is one range.
+    def _parts(self, view: PartitionView, chunks: list[Ranges], spread: int | None, gaps: bool) -> list[Part]:
+        """Return ranges as parts, in order. Of each `spread` records, those of a batch come together; None:
+        of all, and the chunks rise. Without `gaps`, a part is one range.
         """
         found: list[tuple[Slice, Ranges]] = []
         for chunk in chunks:
-            for some in _spread(chunk, spread):
-                for part, ranges in self._by_slice(view, _joined(some)):
+            for some in [chunk] if spread is None else map(_joined, _spread(chunk, spread)):
+                for part, ranges in self._by_slice(view, some):
                     last = found[-1] if found else None
                     if last is not None and last[0] == part and last[1][-1][1] <= ranges[0][0]:
                         found[-1] = part, _joined(last[1] + ranges)
@@ -206,8 +214,21 @@ def _spread(ranges: Ranges, count: int) -> Iterator[Ranges]:
         yield some
 
 
+def _apart(ranges: Ranges) -> Ranges | None:
+    """Return ranges in rising order, with neighbours joined. None if some overlap."""
+    ranges = sorted(ranges)
+    gaps = [(end, first) for (_, end), (first, _) in pairwise(ranges) if first != end]
+    ends, starts = [end for end, _ in gaps], [first for _, first in gaps]
+    if any(map(gt, ends, starts)):
+        return None
+    return list(zip([ranges[0][0], *starts], [*ends, ranges[-1][1]], strict=True))
+
+
 def _joined(ranges: Ranges) -> Ranges:
     """Return ranges in rising order. Neighbours and repeated records are joined."""
+    apart = _apart(ranges)
+    if apart is not None:
+        return apart
     found = Ranges()
     low = high = NONE
     for first, end in sorted(ranges):

@@ -41,6 +41,7 @@ WEIGHT = 1  #: of a flow without one of its own
 NONE = -1  #: no entry, no slot
 AGED_SHARE = 10  #: one of so many deliveries is of a lower priority whose records wait too long
 AGE_STEPS = 16  #: times of records are kept in steps of this part of `age_after_ms`
+LEVELLED_TURNS = 4  #: a fetch that gets fewer records of each flow does not deviate from its turns
 
 
 def flow_hash(flow: bytes) -> int:
@@ -111,7 +112,7 @@ class Level:
     """The flows of one priority. A flow has a slot while it has records."""
 
     __slots__ = (
-        "ages", "count", "deficits", "flows", "heads", "sizes", "slots", "spare", "tails", "turns",
+        "ages", "count", "deficits", "flows", "heads", "owed", "sizes", "slots", "spare", "tails", "turns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -120,6 +121,7 @@ class Level:
         self.flows = array("Q")  #: by slot, as the next ones
         self.heads, self.tails = array("i"), array("i")  #: first and last entry of its queue
         self.deficits = array("i")  #: records that it may have before the next flow
+        self.owed = array("d")  #: records that fetches gave it too few; negative: too many
         self.sizes = array("i")  #: records in its queue
         self.spare: list[int] = []  #: slots without a flow
         self.turns: deque[int] = deque()  #: slots in the order of their visits
@@ -137,6 +139,7 @@ class Level:
             self.heads.append(NONE)
             self.tails.append(NONE)
             self.deficits.append(0)
+            self.owed.append(0)
             self.sizes.append(0)
         self.slots[flow] = slot
         self.turns.append(slot)
@@ -144,11 +147,21 @@ class Level:
 
     def close(self, slot: int) -> None:
         """Remove the flow whose turn it is, with the rest of its deficit."""
+        self._clear(slot)
+        self.turns.popleft()
+
+    def close_all(self, slots: set[int]) -> None:
+        """Remove flows, whosever turn it is."""
+        for slot in slots:
+            self._clear(slot)
+        self.turns = deque([slot for slot in self.turns if slot not in slots])
+
+    def _clear(self, slot: int) -> None:
         del self.slots[self.flows[slot]]
         self.deficits[slot] = 0
+        self.owed[slot] = 0
         self.tails[slot] = NONE
         self.spare.append(slot)
-        self.turns.popleft()
 
     def came(self, count: int, time_ms: int, step_ms: int) -> None:
         """Records came at a leader time."""
@@ -387,6 +400,8 @@ class FlowIndex:
         """
         level = self.top
         assert level is not None, "some records wait"
+        if together and most >= LEVELLED_TURNS * (len(level.turns) + self._weights_more) > LEVELLED_TURNS:
+            return self._take_level(level, most)
         found, left, visits, rounds = list[tuple[Offset, Offset]](), most, 0, 1
         turns, deficits, flows, weight_of = level.turns, level.deficits, level.flows, self.weights.get
         while left > 0 and turns:
@@ -406,6 +421,77 @@ class FlowIndex:
             elif deficits[slot] <= 0:
                 turns.rotate(-1)
         level.count -= most - left
+        return found
+
+    def _take_level(self, level: Level, most: int) -> list[tuple[Offset, Offset]]:
+        """Like `take` for a fetch that gets several records of each flow. Records with low offsets come
+        first, so that few gaps remain. A flow gets at least one record, and at most twice its share. The
+        next fetches make up for the difference, which is never more than one share.
+        """
+        flows, sizes, owed, weight_of = level.flows, level.sizes, level.owed, self.weights.get
+        weights = {slot: weight_of(flows[slot], WEIGHT) for slot in level.turns}
+        least, share = self._shares(level, weights, most)
+        more, left = list[tuple[Offset, int, int]](), most - sum(least.values())
+        for slot, weight in weights.items():
+            mine = share * weight
+            if sizes[slot] > mine:
+                owed[slot] += mine
+                # its last record stays, since a flow without records forgets what it owes
+                high = min(sizes[slot] - 1, int(owed[slot] + mine))
+                if high > least[slot]:
+                    more += self._behind(level, slot, least[slot], high)
+        more.sort()
+        for _, count, slot in more:
+            count = min(count, left)
+            least[slot] += count
+            left -= count
+            if not left:
+                break
+        found, closed = list[tuple[Offset, Offset]](), set[int]()
+        for slot, count in least.items():
+            self._take_of(level, slot, count, found)
+            owed[slot] -= count
+            if level.heads[slot] == NONE:
+                closed.add(slot)
+        if closed:
+            level.close_all(closed)
+        level.count -= most - left
+        return found
+
+    @staticmethod
+    def _shares(level: Level, weights: Mapping[int, int], most: int) -> tuple[dict[int, int], float]:
+        """Return the records that each flow gets at least, and the share of weight 1 of those that have more
+        than their share. The others get all their records.
+        """
+        sizes, owed, least = level.sizes, level.owed, dict[int, int]()
+        large, left, share = weights, most, 0.0
+        while large:
+            share = left / sum(large.values())
+            small = [slot for slot, weight in large.items() if sizes[slot] <= share * weight]
+            if not small:
+                break
+            least.update((slot, sizes[slot]) for slot in small)
+            left -= sum([sizes[slot] for slot in small])
+            large = {slot: weight for slot, weight in large.items() if slot not in least}
+        least.update((slot, max(1, int(min(owed[slot], share * weight)))) for slot, weight in large.items())
+        return least, share
+
+    def _behind(self, level: Level, slot: int, low: int, high: int) -> list[tuple[Offset, int, int]]:
+        """Return the records `low` to `high` of a flow, as (first, count, slot). Records that came back end
+        the list, since offsets must rise.
+        """
+        firsts, counts, nexts, entry, at = self._firsts, self._counts, self._nexts, level.heads[slot], 0
+        while at + counts[entry] <= low:
+            at += counts[entry]
+            entry = nexts[entry]
+        found, last = [(firsts[entry] + low - at, min(at + counts[entry], high) - low, slot)], firsts[entry]
+        at, entry = at + counts[entry], nexts[entry]
+        while at < high and (first := firsts[entry]) > last:
+            found.append((first, counts[entry], slot))
+            at, last, entry = at + counts[entry], first, nexts[entry]
+        if at > high:  # the last entry is cut
+            first, count, _ = found[-1]
+            found[-1] = first, count + high - at if len(found) > 1 else count, slot
         return found
 
     def _take_of(self, level: Level, slot: int, most: int, found: list[tuple[Offset, Offset]]) -> int:
