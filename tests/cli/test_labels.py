@@ -18,8 +18,9 @@ count cpu created current day delivered detail disk endpoint error eta example e
 first followers follow follows free goes here holds in kind last lead leading leads letters level load made
 memory minute name newest next number of oldest on option origin other out p passed path per pid point
 position process published range reason refused restarts role roles rss rtt rules runs seconds seen servers
-silent size span spooled state store stored takeovers term time to tokens total trial used user users value
-verb version virtual waiting waits for what when who why with worker workers ms copies failures dead
+failed hour progress slow silent size span spooled state store stored takeovers term time to tokens total
+trial used user users value verb version virtual waiting waits for what when who why with worker workers ms
+copies failures dead
 """
 PLAIN = set(WORDS.split())
 

@@ -216,6 +216,38 @@ def live(browser: Browser, page: str) -> Iterator[dict[str, str]]:
                     yield json.loads(found[1])
 
 
+def test_jobs_and_schedules_are_shown_and_mended(node: RunningNode, browser: Browser) -> None:
+    with gossipq_client.connect(node.endpoint) as mq:
+        mq.create_topic("resize", partitions=1, lease="10m")
+        mq.publish("resize", "cat.png", timeout=PATIENCE_S)
+        (message,) = mq.fetch("resize", "workers", n=1, min=1, wait=PATIENCE_S)
+        message.progress(0.4, "page 4 of 10")
+        mq.schedule("resize", "all of them", name="nightly", cron="0 7 29 2 *")
+        jobs, schedule = "jobs?topic=resize&group=workers", "schedule?topic=resize&group=workers&name=nightly"
+        until(lambda: "page 4 of 10" in browser.get(jobs).text)
+        page = browser.get(jobs).text
+        assert 'value="0.4"' in page
+        assert "nightly" in page
+        assert f"/console/{jobs}" in browser.get("jobs").text
+        assert f"/console/{jobs}" in browser.get("group?topic=resize&group=workers").text
+        assert "page 4 of 10" in next(live(browser, jobs.replace("?", "&")))["live"]
+        assert "no tick in the last hour" in browser.get(schedule).text
+        assert browser.act("run-now", "schedule", "resize", "nightly", sure=True).text.count(
+            "stored as resize/0/1"
+        )
+        paused = browser.act("pause", "schedule", "resize", "nightly", sure=True).text
+        assert "undo: resume" in paused
+        assert "paused" in browser.get(schedule).text
+        until(
+            lambda: (
+                "cancelled resize/0/0"
+                in browser.act("cancel", "job", "resize/0/0", "workers", sure=True).text
+            )
+        )
+        until(lambda: message.cancelled)
+        assert "has no schedule none" in browser.get("schedule?topic=resize&group=workers&name=none").text
+
+
 def test_a_page_goes_on_by_itself(node: RunningNode, browser: Browser) -> None:
     parts = live(browser, "topics")
     first = next(parts)

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from cli.dashboard.states import STATES
+from cli.dashboard.states import STATES, working
 from gossipq.errors import Unreachable
 from gossipq.messages import StatusReply
 from gossipq.times import time_of
@@ -157,6 +157,7 @@ def every_page(h: History, name: str, said: str) -> dict[str, str]:
     }
     letters = [SimpleNamespace(**letter, reason=said, error=said)]
     found = Records([Record(f"{name}/0/1", name, 0, 1, 5, said.encode(), said.encode(), 9)], 1, 1, True)
+    work, ticks = working(h.now.time_ms, name, name, name, said)
     asked = dict.fromkeys(("topic", "partition", "text", "key", "from", "to"), said)
     group = views.group(h, name, name)
     topic = views.topic(h, name, growth)
@@ -170,6 +171,11 @@ def every_page(h: History, name: str, said: str) -> dict[str, str]:
         "clients": views.clients(h, ""),
         "messages": {"asked": asked, "names": [name], "found": found, "searched": False, "back_next": 50},
         "message": {"found": opened, "shown": said},
+        "jobs": views.jobs(h, name, name, work),
+        "jobs unchosen": views.jobs(h, "", "", None),
+        "jobs refused": views.jobs(h, name, name, Failed(said, said)),
+        "schedule": views.schedule(h, name, name, name, ticks),
+        "schedule refused": views.schedule(h, name, name, name, Failed(said, said)),
         "missing": {"said": Failed(said, said)},
     }
     more |= {each: view(h) for each, view in PLAIN.items()}
@@ -242,6 +248,36 @@ def test_the_live_part_stands_in_the_page_as_it_comes_later() -> None:
     assert len(part) > 1_000
     assert part.strip() in pages.page("overview", **shown)
     assert pages.live("messages", **shown) == ""
+
+
+def test_the_jobs_of_a_group_are_shown_with_what_can_be_done_to_them() -> None:
+    h = filled()
+    work, _ = working(h.now.time_ms, "orders", "orders", "orders", "page 4 of 10")
+    text = pages.page("jobs", **context(h, "jobs") | views.jobs(h, "orders", "orders", work))
+    assert 'value="0.25"' in text
+    for said in ("slow", "25% page 4 of 10", "in 5.0s", "2 of 70", "only the first records", "retrying"):
+        assert said in words(text), said
+    for verb in (
+        "retry orders/3/7",
+        "cancel orders/3/7",
+        "replay orders orders 1f0c9a2e",
+        "run-now orders orders",
+    ):
+        assert f'aria-label="{verb}' in text, verb
+
+
+def test_the_last_hour_of_a_schedule_is_drawn_to_scale() -> None:
+    h = filled()
+    _, ticks = working(h.now.time_ms, "orders", "orders", "orders", "fine")
+    found = views.schedule(h, "orders", "orders", "orders", ticks)
+    assert [row.run.state for row in found["runs"]] == ["running", "failed", "skipped"], (
+        "older ones are left out"
+    )
+    running, failed, skipped = (row.strip for row in found["runs"])
+    assert (running.begin, running.run, running.end) == (540.0, 570.0, 600.0)
+    assert (failed.begin, failed.end) == (300.0, 450.0)
+    assert (skipped.begin, skipped.end) == (150.0, 152.0)
+    assert found["runs"][1].took_ms == 900_000
 
 
 def test_a_user_sees_only_verbs_that_are_allowed() -> None:

@@ -13,6 +13,7 @@ from gossipq.errors import WrongState
 from gossipq.messages import StatusReply
 from gossipq.texts import many, typed
 from gossipq.values import ClientRow, GroupStats
+from gossipq_ops import jobs
 from gossipq_ops.clusters import ClusterView
 from gossipq_ops.inputs import place_of, seconds_of
 from gossipq_ops.questions import Act, Done, Subject
@@ -96,6 +97,51 @@ def reschedule(mq: "Client", where: dict[str, Any], **when: Any) -> Outcome:
 def cancel(mq: "Client", where: dict[str, Any], reason: str = "") -> Outcome:
     ref = mq.record(**where).cancel(reason=reason)
     return Outcome(f"{'removed' if reason == 'removed' else 'cancelled'} {ref}", {"ref": ref})
+
+
+# --- jobs and schedules
+
+
+def cancel_job(mq: "Client", ref: str, reason: str = "") -> Outcome:
+    """Cancel a job, also one that runs."""
+    done = mq.cancel(ref, reason=reason)
+    return Outcome(f"cancelled {done}", {"ref": done})
+
+
+def replay_error(mq: "Client", topic: str, group: str, error: str, dry: bool = False) -> Outcome:
+    """Redeliver the jobs that failed with this error. Raises WrongState if there are none."""
+    rows = jobs.errors_of(mq.dead(topic, group).letters(values=False))
+    chosen = next((row for row in rows if row.name == error), None)
+    if chosen is None:
+        text = f"no job of {group} on {topic} failed with error {error} any more"
+        raise WrongState(text, hint=f"gossipq job errors {topic}/{group}")
+    return replay(mq, topic, group, chosen.ranges, dry=dry)
+
+
+def run_schedule(mq: "Client", topic: str, name: str) -> Outcome:
+    """Store the record of a schedule now."""
+    ref = mq.schedules.run(topic, name)
+    return Outcome(f"stored as {ref}", {"topic": topic, "name": name, "ref": ref})
+
+
+def pause_schedule(mq: "Client", topic: str, name: str) -> Outcome:
+    changed = mq.schedules.pause(topic, name)
+    row = {"topic": topic, "name": name, "changed": changed}
+    undo = undo_of(Act("pause", Subject("schedule", (topic, name)))) if changed else None
+    return Outcome(f"schedule {name} of {topic} is paused", row, undo)
+
+
+def resume_schedule(mq: "Client", topic: str, name: str) -> Outcome:
+    changed = mq.schedules.resume(topic, name)
+    row = {"topic": topic, "name": name, "changed": changed}
+    undo = undo_of(Act("resume", Subject("schedule", (topic, name)))) if changed else None
+    return Outcome(f"schedule {name} of {topic} goes on", row, undo)
+
+
+def remove_schedule(mq: "Client", topic: str, name: str) -> Outcome:
+    removed = mq.schedules.remove(topic, name)
+    text = f"schedule {name} of {topic} is removed" if removed else f"{topic} has no schedule {name}"
+    return Outcome(text, {"topic": topic, "name": name, "removed": removed})
 
 
 # --- a group, and its dead letters
@@ -283,6 +329,15 @@ def _on_record(verb: Callable[["Client", dict[str, Any], Act], Outcome]) -> Acti
     return action
 
 
+def _asked(verb: Callable[..., Outcome]) -> Action:
+    """Return the action of a verb whose question is in the table, on the names of its row."""
+
+    def action(mq: "Client", act: Act, dry: bool, means: Means) -> Outcome:
+        return verb(mq, *act.subject.names)
+
+    return action
+
+
 def _on_some(verb: Callable[..., Outcome]) -> Action:
     """Return the action on the dead letters of a group that have the same reason."""
 
@@ -303,6 +358,15 @@ ACTIONS: dict[tuple[str, str], Action] = {
     ),
     ("record", "cancel"): _on_record(lambda mq, where, act: cancel(mq, where)),
     ("record", "rm"): _on_record(lambda mq, where, act: cancel(mq, where, "removed")),
+    ("job", "retry"): lambda mq, act, dry, means: requeue(
+        mq, {"name": act.subject.names[0]}, act.subject.names[1]
+    ),
+    ("job", "cancel"): lambda mq, act, dry, means: cancel_job(mq, act.subject.names[0]),
+    ("error", "replay"): _on_names(replay_error),
+    ("schedule", "run-now"): _asked(run_schedule),
+    ("schedule", "pause"): _asked(pause_schedule),
+    ("schedule", "resume"): _asked(resume_schedule),
+    ("schedule", "remove"): _asked(remove_schedule),
     ("group", "replay"): _on_names(replay),
     ("group", "purge"): _on_names(purge),
     ("group", "pause"): _on_names(pause),

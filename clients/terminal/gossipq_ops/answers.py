@@ -1,18 +1,17 @@
 """Answers questions of dashboards with a client that is handed in. Pure."""
 
 import itertools
-import re
 from collections.abc import Iterable
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError, UnknownRecord, UnknownTopic, WrongState
 from gossipq.texts import moment, readable
 from gossipq.times import unix_ms_of
 from gossipq.types import partition_of
-from gossipq_ops import actions
+from gossipq_ops import actions, jobs
 from gossipq_ops.hints import hint_of, message_of
 from gossipq_ops.inputs import place_of
+from gossipq_ops.jobs import DEAD_MAX
 from gossipq_ops.questions import (
     Answer,
     Ask,
@@ -24,11 +23,13 @@ from gossipq_ops.questions import (
     Page,
     Record,
     Records,
+    Runs,
     Stand,
     Standing,
     Stands,
     Taken,
     Try,
+    Work,
 )
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ OPEN_BYTES = 65_536  #: of an opened value
 PAGE_BYTES = 4 << 20  #: a page stops reading after this many bytes of values
 PARTITIONS_MAX = 64  #: partitions that one page reads
 FOUND_MAX = 200
-#: rows of dead letters that are examined; neighbours that died together are one row
-DEAD_MAX = 1_000
 KEY = "key="
 
 
@@ -65,6 +64,10 @@ class Answerer:
                 return self._open(ask.ref)
             if isinstance(ask, Stand):
                 return self._stand(ask)
+            if isinstance(ask, Work):
+                return jobs.working(self.mq, ask)
+            if isinstance(ask, Runs):
+                return jobs.ticked(self.mq, ask)
             if isinstance(ask, Try):
                 return actions.preview(self.mq, ask.act, self._means)
             return actions.execute(self.mq, ask, self._means)
@@ -205,55 +208,6 @@ def dead_by_error(letters: Iterable["DeadLetter"]) -> list[Dead]:
         newest = (time_ms, letter.ref) if time_ms >= old.time_ms else (old.time_ms, old.ref)
         found[at] = Dead(*at, old.letters + letter.count, *newest)
     return sorted(found.values(), key=lambda dead: -dead.time_ms)
-
-
-class ErrorGroup(NamedTuple):
-    """Dead letters of a group whose errors differ in numbers and ids only."""
-
-    name: str  #: of the error: the same over all calls, topics and groups
-    reason: str
-    error: str  #: of the newest one
-    letters: int
-    first_ms: int  #: unix time of the oldest one
-    last_ms: int
-    ref: str  #: the newest one, as an example
-    ranges: list[tuple[int, int, int]]  #: all of them: partition, first offset, end
-
-
-def errors_of(letters: Iterable["DeadLetter"]) -> list[ErrorGroup]:
-    """Group dead letters by error, the largest group first."""
-    found: dict[str, ErrorGroup] = {}
-    for letter in letters:
-        name = error_name(letter.reason, letter.error)
-        part, time_ms = (
-            (letter.partition, letter.offset, letter.offset + letter.count),
-            unix_ms_of(letter.time),
-        )
-        known = found.get(name)
-        if known is None:
-            newest = letter.error, letter.count, time_ms, time_ms, letter.ref
-            found[name] = ErrorGroup(name, letter.reason, *newest, [part])
-            continue
-        known.ranges.append(part)
-        is_newest = time_ms >= known.last_ms
-        found[name] = known._replace(
-            error=letter.error if is_newest else known.error,
-            letters=known.letters + letter.count,
-            first_ms=min(known.first_ms, time_ms),
-            last_ms=max(known.last_ms, time_ms),
-            ref=letter.ref if is_newest else known.ref,
-        )
-    return sorted(found.values(), key=lambda each: (-each.letters, each.name))
-
-
-#: parts of an error text that differ from job to job: ids, addresses, quoted texts, numbers
-_OWN_PARTS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{16,}\b|'[^']*'|\"[^\"]*\"|\d+")
-
-
-def error_name(reason: str, error: str) -> str:
-    """Return a short name of an error, the same for errors that differ in numbers and quoted texts only."""
-    alike = _OWN_PARTS.sub("#", error.partition("\n")[0])
-    return blake2b(f"{reason}\0{alike}".encode(), digest_size=4).hexdigest()
 
 
 def _listed(message: Any) -> Record:

@@ -143,6 +143,16 @@ def _braille_row(heights: Sequence[int], below: int) -> str:
     return "".join(cells)
 
 
+def stretch(begin: float, run: float, end: float, width: int, graph: str = "block") -> str:
+    """Return a bar from `begin` to `end`, shares of the width: thin until `run`, then thick. It has one
+    column at least."""
+    thin, thick, empty = ("-", "#", ".") if graph == "ascii" else ("─", "█", "·")
+    first = min(width - 1, int(begin * width))
+    last = max(first + 1, min(width, round(end * width)))
+    turn = max(first, min(last - 1, int(run * width)))
+    return (empty * first + thin * (turn - first) + thick * (last - turn)).ljust(width, empty)[:width]
+
+
 def bar(share: float, width: int, graph: str = "block") -> str:
     """Return a horizontal bar over dots."""
     parts = PARTS["ascii" if graph == "ascii" else "block"]

@@ -37,6 +37,22 @@ class Stand(NamedTuple):
     group: str
 
 
+class Work(NamedTuple):
+    """The jobs of a group: those that run or are retried, errors of failed ones, and schedules."""
+
+    topic: str
+    group: str
+    most: int = 50  #: jobs of which the answer tells the state
+
+
+class Runs(NamedTuple):
+    """The last ticks of a schedule, as jobs of a group ("" = of the only one)."""
+
+    topic: str
+    group: str
+    name: str
+
+
 class Subject(NamedTuple):
     """The target of a verb: the kind of a row and its names (`verbs` lists the kinds)."""
 
@@ -62,7 +78,7 @@ def of_record(ref: str) -> Subject:
     return Subject("record", (ref,))
 
 
-Ask = Page | Find | Open | Stand | Act | Try
+Ask = Page | Find | Open | Stand | Work | Runs | Act | Try
 
 
 class Record(NamedTuple):
@@ -137,6 +153,71 @@ class Standing(NamedTuple):
     more: bool = False  #: True if more exist than were examined
 
 
+class Job(NamedTuple):
+    """A record that a group works at."""
+
+    ref: str
+    group: str
+    state: str  #: "running" or "retrying"
+    because: str
+    consumer: str
+    time_ms: int  #: unix ms: since when it runs, or when it is tried again; 0 = unknown
+    attempt: int
+    failures: int
+    progress: float  #: 0 to 1; -1 = none was reported
+    text: str  #: reported with it
+
+
+class JobError(NamedTuple):
+    """Failed jobs of a group whose errors differ in numbers and ids only."""
+
+    topic: str
+    group: str
+    name: str  #: of the error, as in `gossipq job errors`
+    error: str  #: of the newest one
+    jobs: int
+    last_ms: int  #: unix ms of the newest one
+    ref: str  #: the newest one
+
+
+class Planned(NamedTuple):
+    """A schedule."""
+
+    topic: str
+    name: str
+    when: str
+    next_ms: int  #: unix ms of its next tick; 0 = it is paused, or has ended
+    ticks: int
+    paused: bool
+
+
+class Working(NamedTuple):
+    jobs: list[Job]  #: the running ones first, the longest of them first
+    errors: list[JobError]  #: the most frequent first
+    schedules: list[Planned]  #: by their next ticks
+    #: records that run or are retried, also those that are not in `jobs`; as far as they were counted
+    total: int = 0
+    more: bool = False  #: True if more records exist than were examined
+
+
+class Ran(NamedTuple):
+    """A tick of a schedule, and what became of its record."""
+
+    tick_ms: int
+    ref: str  #: "" = the tick got no record, because the last one was not done
+    state: str  #: as in `gossipq job show`; "skipped"; "gone" = the record is not kept any more
+    begin_ms: int = 0  #: unix ms of the delivery, while it runs; 0 = unknown
+    end_ms: int = 0  #: unix ms of its end; 0 = it has not ended
+    because: str = ""
+    progress: float = -1.0
+
+
+class Ticked(NamedTuple):
+    schedule: Planned
+    runs: list[Ran]  #: the newest first
+    next_ms: list[int]
+
+
 class Done(NamedTuple):
     text: str
     undo: Act | None = None  #: takes it back; None: nothing does, or nothing was done
@@ -147,4 +228,4 @@ class Failed(NamedTuple):
     hint: str = ""
 
 
-Answer = Records | Opened | Standing | Done | Failed
+Answer = Records | Opened | Standing | Working | Ticked | Done | Failed

@@ -7,7 +7,7 @@ cluster's answer (`actions`), or the question in this table.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gossipq.permissions import CLUSTER, MEND, OBSERVE, OPERATE
+from gossipq.permissions import CLUSTER, MEND, OBSERVE, OPERATE, PUBLISH
 from gossipq_ops.questions import Act, Subject
 
 NAMES = {  #: the names of a row of each kind
@@ -16,6 +16,9 @@ NAMES = {  #: the names of a row of each kind
     "partition": ("topic", "number"),
     "group": ("topic", "group"),
     "dead": ("topic", "group", "reason", "error"),  #: those with the same reason
+    "job": ("ref", "group"),
+    "error": ("topic", "group", "error"),  #: failed jobs with the same error, by its name
+    "schedule": ("topic", "name"),
     "client": ("session",),  #: beginning of its id
     "node": ("node",),
 }
@@ -37,6 +40,7 @@ class Verb(NamedTuple):
 
 REPLAY = "redeliver its dead letters, with fresh attempt counters"
 PURGE = "remove its dead letters for good"
+ERRORS = "gossipq job errors {0}/{1}"
 PLAN = "show which shards the cluster will move, by itself, and where to"
 
 VERBS: Mapping[str, Sequence[Verb]] = {
@@ -104,6 +108,66 @@ VERBS: Mapping[str, Sequence[Verb]] = {
     "dead": (
         Verb("replay", "r", "redeliver these, with fresh attempt counters", "gossipq dlq ls {0} -g {1}"),
         Verb("purge", "x", "remove these for good", "gossipq dlq ls {0} -g {1}"),
+    ),
+    "job": (
+        Verb(
+            "retry",
+            "r",
+            "redeliver it now, without waiting for its next attempt",
+            "gossipq msg requeue {0} -g {1}",
+            question="redeliver {0} to {1} now?",
+        ),
+        Verb(
+            "cancel",
+            "c",
+            "cancel it; its handler is told if it runs",
+            "gossipq job cancel {0}",
+            question="cancel {0} for every group, also if it runs?",
+        ),
+    ),
+    "error": (
+        Verb(
+            "replay",
+            "r",
+            "redeliver exactly these jobs, with fresh attempt counters",
+            ERRORS + " --replay {2}",
+        ),
+    ),
+    "schedule": (
+        Verb(
+            "run-now",
+            "n",
+            "store its record now, besides its ticks",
+            "gossipq schedule run-now {0} {1}",
+            question="store a record of {1} in {0} now?",
+            needs=PUBLISH,
+        ),
+        Verb(
+            "pause",
+            "p",
+            "stop its ticks until it is resumed",
+            "gossipq schedule pause {0} {1}",
+            question="pause schedule {1} of {0}?",
+            needs=PUBLISH,
+            undo="resume",
+        ),
+        Verb(
+            "resume",
+            "u",
+            "go on with its next tick",
+            "gossipq schedule resume {0} {1}",
+            question="resume schedule {1} of {0}?",
+            needs=PUBLISH,
+            undo="pause",
+        ),
+        Verb(
+            "remove",
+            "x",
+            "remove it; its records stay",
+            "gossipq schedule remove {0} {1}",
+            question="remove schedule {1} of {0}?",
+            needs=PUBLISH,
+        ),
     ),
     "topic": (
         Verb("purge", "x", "remove all records that it has now", "gossipq topic purge {0}", needs=OPERATE),
@@ -194,6 +258,10 @@ def name_of(subject: Subject) -> str:
         return f"{names[1]} on {names[0]}"
     if subject.kind == "dead":
         return f"dead letters of {names[1]} on {names[0]}: {names[3] or names[2]}"
+    if subject.kind == "error":
+        return f"error {names[2]} of {names[1]} on {names[0]}"
+    if subject.kind == "schedule":
+        return f"schedule {names[1]} of {names[0]}"
     if subject.kind == "partition":
         return "/".join(names)
     return f"{subject.kind} {names[0]}" if subject.kind in ("node", "client") else names[0]

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from cli.dashboard.states import working
 from gossipq_cli.dashboard.state import Board
 from gossipq_cli.dashboard.still import recorded
 from gossipq_ops.questions import (
@@ -16,10 +17,12 @@ from gossipq_ops.questions import (
     Page,
     Record,
     Records,
+    Runs,
     Stand,
     Standing,
     Stands,
     Taken,
+    Work,
 )
 from gossipq_ops.rows import Snapshot
 
@@ -120,4 +123,7 @@ def board(snapshots: list[Snapshot]) -> Board:
     board.keep(Find("orders", "EUR"), RECORDS._replace(looked=4_000))
     board.keep(Open("orders/3/88120"), OPENED)
     board.keep(Stand("orders", "billing"), STANDING)
+    work, ticks = working(board.history.now.time_ms, "orders", "billing", "nightly", "page 4 of 10")
+    board.keep(Work("orders", "billing"), work)
+    board.keep(Runs("orders", "billing", "nightly"), ticks)
     return board

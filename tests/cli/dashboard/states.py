@@ -12,6 +12,7 @@ from gossipq_cli.dashboard.frame import screen
 from gossipq_cli.dashboard.sources import fault
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_ops.collect import Heard, Told, snapshot
+from gossipq_ops.questions import Job, JobError, Planned, Ran, Ticked, Working
 
 FOLDER = Path(__file__).with_name("screens")
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 60))
@@ -124,6 +125,24 @@ def cluster(away: tuple[str, ...] = (), **workers: dict[str, object]) -> Board:
         told = Told(heard, stats(counted), [], counted_ms=BEGIN_MS + 1_000 * counted)
         board.history.add(snapshot(told, BEGIN_MS + 1_000 * step, "tcp://ada:7700"))
     return board
+
+
+def working(now_ms: int, *names: str) -> tuple[Working, Ticked]:
+    """A group at work: one job runs for two minutes, one is retried, and a schedule ticks every 12
+    minutes. `names`: of topic, group, schedule, and texts."""
+    topic, group, name, text = names
+    minute_ms = 60_000
+    job = Job(f"{topic}/3/7", group, "running", text, text, now_ms - 2 * minute_ms, 1, 0, 0.25, text)
+    retried = job._replace(ref=f"{topic}/3/8", state="retrying", time_ms=now_ms + 5_000, progress=-1.0)
+    error = JobError(topic, group, "1f0c9a2e", text, 7, now_ms, f"{topic}/3/9")
+    planned = Planned(topic, name, text, now_ms + minute_ms, 12, False)
+    runs = [
+        Ran(now_ms - 6 * minute_ms, f"{topic}/3/6", "running", now_ms - 3 * minute_ms, progress=0.5),
+        Ran(now_ms - 30 * minute_ms, f"{topic}/3/5", "failed", 0, now_ms - 15 * minute_ms, text),
+        Ran(now_ms - 45 * minute_ms, "", "skipped", because=text),
+        Ran(now_ms - 90 * minute_ms, f"{topic}/3/4", "succeeded", 0, now_ms - 80 * minute_ms),
+    ]
+    return Working([job, retried], [error], [planned], 70, True), Ticked(planned, runs, [planned.next_ms])
 
 
 def met(error: GossipqError) -> Board:

@@ -1,7 +1,9 @@
 """What is asked beyond snapshots, and what becomes of it; with a client that only notes, and with a node."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,10 +23,14 @@ from gossipq_ops.questions import (
     Opened,
     Page,
     Records,
+    Runs,
     Stand,
     Standing,
     Subject,
+    Ticked,
     Try,
+    Work,
+    Working,
     of_record,
 )
 from waiting import until
@@ -276,6 +282,96 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
     )
     gone = answerer.answer(Try(Act("pause", Subject("group", (topic, "nobody")))))
     assert gone == Failed(f"there is no group nobody on {topic} any more", f"gossipq group ls {topic}")
+
+
+def tomorrow() -> datetime:
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+def test_jobs_of_a_group_are_listed_and_mended(mq: Client, shared_node, topic: str) -> None:
+    """One runs and reports, one is retried, two have failed with the same error, one waits for its tick."""
+    mq.create_topic(topic, partitions=1, lease="10m")
+    mq.schedule(topic, "report", name="nightly", every="24h", start=tomorrow())
+    mq.publish_many(topic, [b"m %d" % number for number in range(5)], timeout=30)
+    with connect(shared_node.endpoint) as consumer:
+        taken: list[Any] = []
+        while len(taken) < 4:
+            taken += consumer.fetch(topic, "works", n=4 - len(taken), wait=5.0)
+        running, retried, *failing = taken
+        running.progress(0.25, "page 1 of 4")
+        retried.nack(3_600, "not yet")
+        for number, message in enumerate(failing):
+            message.reject(f"no page {number}")
+        consumer.flush(None)
+        answerer, ask = Answerer(mq, means(nobody)), Work(topic, "works")
+
+        def found() -> Working:
+            answer = answerer.answer(ask)
+            assert isinstance(answer, Working), answer
+            return answer
+
+        until(lambda: [job.progress for job in found().jobs] == [0.25, -1.0])
+        work = found()
+        assert [(job.ref, job.state) for job in work.jobs] == [
+            (f"{topic}/0/0", "running"),
+            (f"{topic}/0/1", "retrying"),
+        ]
+        assert (work.jobs[0].text, work.jobs[0].attempt, work.total) == ("page 1 of 4", 1, 2)
+        assert work.jobs[0].time_ms > 0
+        assert [(row.jobs, row.ref) for row in work.errors] == [(2, f"{topic}/0/3")]
+        assert [(row.name, row.when, row.paused) for row in work.schedules] == [
+            ("nightly", "every 86400 s", False)
+        ]
+        error = Subject("error", (topic, "works", work.errors[0].name))
+        assert told(answerer, "replay", error) == (
+            "2 dead letters would be ready for works again",
+            "2 dead letters ready for works again",
+        )
+        gone = answerer.answer(Try(Act("replay", error)))
+        assert isinstance(gone, Failed)
+        assert gone.hint == f"gossipq job errors {topic}/works"
+        retry = answerer.answer(Act("retry", Subject("job", (f"{topic}/0/1", "works"))))
+        assert retry == Done(f"{topic}/0/1 is ready for works")
+        cancelled = answerer.answer(Act("cancel", Subject("job", (f"{topic}/0/0", "works"))))
+        assert cancelled == Done(f"cancelled {topic}/0/0")
+        until(lambda: running.cancelled)
+        until(lambda: f"{topic}/0/0" not in [job.ref for job in found().jobs])
+    assert isinstance(answerer.answer(Work(f"{topic}-none", "works")), Failed)
+
+
+def test_the_runs_of_a_schedule_are_listed_and_its_verbs_done(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, partitions=1, lease="10m")
+    mq.schedule(topic, "report", name="nightly", every="24h", start=tomorrow(), overlap="skip")
+    answerer, schedule = Answerer(mq, means(nobody)), Subject("schedule", (topic, "nightly"))
+    paused = answerer.answer(Act("pause", schedule))
+    assert paused == Done(f"schedule nightly of {topic} is paused", Act("resume", schedule))
+    assert answerer.answer(Act("pause", schedule)) == Done(f"schedule nightly of {topic} is paused")
+    shown = answerer.answer(Runs(topic, "works", "nightly"))
+    assert isinstance(shown, Ticked)
+    assert (shown.schedule.paused, shown.next_ms, shown.runs) == (True, [], [])
+    assert answerer.answer(Act("resume", schedule)).undo == Act("pause", schedule)
+    assert answerer.answer(Act("run-now", schedule)) == Done(f"stored as {topic}/0/0")
+    (message,) = mq.fetch(topic, "works", n=1, min=1, wait=30.0)
+    message.ack()
+    mq.schedule(topic, "report", name="often", every="1s", count=1)
+
+    def ran() -> Ticked:
+        answer = answerer.answer(Runs(topic, "works", "often"))
+        assert isinstance(answer, Ticked), answer
+        return answer
+
+    until(lambda: len(ran().runs) == 1)
+    assert ran().runs[0].state in ("waiting", "running")
+    (message,) = mq.fetch(topic, "works", n=1, min=1, wait=30.0)
+    (run,) = ran().runs
+    assert run.state == "running"
+    assert run.tick_ms <= run.begin_ms
+    message.ack()
+    (run,) = ran().runs
+    assert (run.ref, run.state) == (f"{topic}/0/1", "succeeded")
+    assert run.tick_ms <= run.end_ms
+    assert answerer.answer(Act("remove", schedule)) == Done(f"schedule nightly of {topic} is removed")
+    assert isinstance(answerer.answer(Runs(topic, "works", "nightly")), Failed)
 
 
 def test_verbs_of_clients_and_nodes_are_tried_and_then_done(mq: Client, shared_node, topic: str) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gossipq_cli.dashboard import keys
 from gossipq_cli.dashboard.commands import FORMS, parse
 from gossipq_cli.dashboard.frame import screen
-from gossipq_cli.dashboard.state import VIEWS, Board, Ui, wanted
+from gossipq_cli.dashboard.state import JOBS, VIEWS, Board, Ui, wanted
 from gossipq_cli.dashboard.views import view_of
 from gossipq_ops.actions import ACTIONS
 from gossipq_ops.questions import (
@@ -18,9 +18,11 @@ from gossipq_ops.questions import (
     Find,
     Open,
     Page,
+    Runs,
     Stand,
     Subject,
     Try,
+    Work,
     of_record,
 )
 from gossipq_ops.verbs import NAMES, VERBS, command_of, name_of, question_of, undo_of, verbs_of
@@ -123,6 +125,24 @@ def test_numbers_and_arrows_choose_views(board: Board) -> None:
         assert press(board, Ui(), str(number)).view == view
     assert press(board, Ui(), "tab").view == "nodes"
     assert press(board, Ui(), "left").view == "growth"
+
+
+def test_the_jobs_of_a_group_are_opened_and_left(board: Board) -> None:
+    ui = press(board, Ui(view="groups", path=("orders", "billing")), "J")
+    assert ui.path == ("orders", "billing", JOBS)
+    assert wanted(ui, 20) == Work("orders", "billing")
+    assert press(board, typed(board, Ui(), ":jobs orders billing"), "enter").path == ui.path
+    assert press(board, ui, "enter").path == ("orders/3/7",), "the record of the job that runs"
+    error = press(board, ui, "o")
+    assert press(board, error, "enter").path == ("orders/3/9",), "the newest record of an error"
+    schedule = press(board, error, "o", "enter")
+    assert wanted(schedule, 20) == Runs("orders", "billing", "nightly")
+    assert press(board, schedule, "enter").path == ("orders/3/6",), "the record of the last tick"
+    assert press(board, schedule, "esc").path == ui.path
+    assert press(board, ui, "esc").path == ("orders", "billing")
+    assert press(board, Ui(view="nodes"), "J") == Ui(view="nodes")
+    rows = Ui(view="groups")
+    assert press(board, rows, "J").path[2:] == (JOBS,)
 
 
 def test_walking_stays_on_the_row_and_inside_the_list(board: Board) -> None:
@@ -396,6 +416,8 @@ def test_every_row_has_verbs_or_says_so(board: Board) -> None:
         Ui(view="nodes", path=("node-a", "1")),
         Ui(view="topics", path=("orders",)),
         Ui(view="groups", path=("orders", "billing")),
+        Ui(view="groups", path=("orders", "billing", JOBS)),
+        Ui(view="groups", path=("orders", "billing", JOBS, "nightly")),
         Ui(view="clients", path=(board.history.now.clients[0].session,)),
         Ui(view="messages", topic="orders", partition=3),
         OPEN,

@@ -11,15 +11,27 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
+from cli.dashboard.states import working
 from gossipq import limits
 from gossipq_cli.dashboard import keys
 from gossipq_cli.dashboard.frame import BAD, OLD, WARN, header, plain, screen
-from gossipq_cli.dashboard.state import VIEWS, Board, Fault, Menu, Prompt, Ui
+from gossipq_cli.dashboard.state import JOBS, VIEWS, Board, Fault, Menu, Prompt, Ui
 from gossipq_cli.dashboard.table import Sorting
 from gossipq_cli.dashboard.views import view_of
 from gossipq_ops import rows
 from gossipq_ops.history import History
-from gossipq_ops.questions import Failed, Open, Opened, Page, Record, Records, Stands, Subject
+from gossipq_ops.questions import (
+    Failed,
+    Open,
+    Opened,
+    Page,
+    Record,
+    Records,
+    Runs,
+    Stands,
+    Subject,
+    Work,
+)
 from gossipq_ops.verbs import NAMES as KINDS
 from gossipq_ops.verbs import name_of
 
@@ -30,6 +42,8 @@ PLACES = {name: Ui(view=name) for name in VIEWS} | {
     "a client": Ui(view="clients", path=("0a8f11ab",)),
     "a topic": Ui(view="topics", path=("orders",)),
     "a group": Ui(view="groups", path=("orders", "billing")),
+    "jobs": Ui(view="groups", path=("orders", "billing", JOBS)),
+    "a schedule": Ui(view="groups", path=("orders", "billing", JOBS, "nightly")),
     "messages of a partition": Ui(view="messages", topic="orders", partition=3),
     "a search": Ui(view="messages", topic="orders", find="EUR"),
     "a record": Ui(view="messages", topic="orders", path=("orders/3/88120",)),
@@ -52,6 +66,28 @@ def shown(board: Board, ui: Ui, width: int, height: int) -> str:
         assert cell_len(line.plain) == width, line.plain
         assert line.plain.isprintable(), line.plain
     return "\n".join(line.plain for line in lines)
+
+
+def test_jobs_are_shown_with_their_progress_errors_and_schedules(board: Board) -> None:
+    text = shown(board, PLACES["jobs"], 120, 40)
+    for said in ("orders/3/7", "slow", "25%", "page 4 of 10", "in 5.0s", "2 of 70", "nightly", "in 60s"):
+        assert said in text, said
+    board.keep(Work("orders", "billing"), Failed("no topic orders"))
+    assert "no topic orders" in shown(board, PLACES["jobs"], 80, 24)
+    board.keep(Work("orders", "shipping"), Failed("of another group"))
+    assert "asking ..." in shown(board, PLACES["jobs"], 80, 24)
+
+
+def test_the_last_hour_of_a_schedule_is_drawn_to_scale(board: Board) -> None:
+    ui = msgspec.structs.replace(PLACES["a schedule"], graph="ascii")
+    lines = shown(board, ui, 150, 40).splitlines()
+    bars = [match[0] for line in lines if (match := re.search(r"[.#-]{60,}", line))]
+    assert len(bars) == 3, "older ones are left out"
+    width = len(bars[0])
+    for bar, (waited, ran, right) in zip(bars, ((3, 3, 0), (0, 15, 15), (0, 0, 45)), strict=True):
+        assert abs(bar.count("-") - width * waited / 60) <= 1
+        assert abs(bar.count("#") - width * ran / 60) <= 1
+        assert abs(len(bar) - len(bar.rstrip(".")) - width * right / 60) <= 1
 
 
 def cut_numbers(text: str) -> list[str]:
@@ -470,6 +506,9 @@ def odd(names: list[str], number: int, value: bytes) -> Board:
     board.history.add(snapshot)
     ref = f"{topic}/0/1"
     board.keep(Page(topic, -1, 0, 1), Records([Record(ref, topic, 0, number, number, value, value, number)]))
+    work, ticks = working(number, topic, group, text, text)
+    board.keep(Work(topic, group), work)
+    board.keep(Runs(topic, group, text), ticks)
     stands = [Stands(group, text, text, text, number, 1, 1)]
     board.keep(Open(ref), Opened(ref, [(text, text)], value, len(value), stands, [], [text]))
     return board
@@ -481,6 +520,8 @@ def places(names: list[str]) -> Iterator[Ui]:
     yield Ui(view="nodes", path=(node,), prompt=Prompt("filter", "filter:", text))
     yield Ui(view="topics", path=(topic,))
     yield Ui(view="groups", path=(topic, group))
+    yield Ui(view="groups", path=(topic, group, JOBS))
+    yield Ui(view="groups", path=(topic, group, JOBS, text))
     yield Ui(view="messages", topic=topic)
     for kind, called in KINDS.items():
         subject = Subject(kind, tuple((topic, group, text, text)[: len(called)]))

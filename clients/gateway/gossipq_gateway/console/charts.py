@@ -35,6 +35,25 @@ class Bars(NamedTuple):
     about: str
 
 
+class Strip(NamedTuple):
+    """A bar over an hour: it waits from `begin` to `run`, and runs to `end`."""
+
+    begin: float
+    run: float
+    end: float
+    width: int
+    height: int
+    about: str
+
+
+def strip(begin: float, run: float, end: float, about: str, width: int = WIDTH, height: int = 12) -> Strip:
+    """Return the bar of shares 0 to 1. It is two units wide at least, and stays in its box."""
+    right = max(end * width, begin * width + 2)
+    left = min(begin * width, width - 2.0)
+    middle = min(max(run * width, left), width - 1.0)
+    return Strip(round(left, 1), round(middle, 1), round(min(right, width), 1), width, height, about)
+
+
 def curve(
     values: Sequence[float], about: str, width: int = WIDTH, height: int = HEIGHT, room: int = 0
 ) -> Curve:

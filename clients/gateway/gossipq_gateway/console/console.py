@@ -41,10 +41,12 @@ from gossipq_ops.questions import (
     Open,
     Opened,
     Page,
+    Runs,
     Stand,
     Standing,
     Subject,
     Try,
+    Work,
 )
 from gossipq_ops.verbs import Verb, command_of, name_of, question_of, verbs_of
 
@@ -56,9 +58,11 @@ PAGE_RECORDS = 50
 LETTERS_SHOWN = 200
 BEAT_S = 1.0  #: interval between two parts of a live page
 QUIET_MS = 15_000  #: after this time without parts, a comment keeps the connection alive
-GROWTH_MS = 60_000  #: the growth of a topic is asked for again after this time
+#: what a page asks for besides snapshots is asked for again after this time
+AGAIN_MS = {"topic": 60_000, "jobs": 2_000, "schedule": 2_000}
 RESOURCES = resources.files(__package__)
 NO_GROWTH: views.Grown = ((), ())
+NAMED = {"topic": "topics", "group": "groups", "message": "messages", "schedule": "jobs"}  #: page -> its tab
 STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 HEADERS = {
     "Content-Security-Policy": (
@@ -117,7 +121,7 @@ class Console:
 
             return Route(f"{ROOT}/{name}", answer, methods=["POST"])
 
-        names = [*PAGES, "topic", "group", "message"]
+        names = [*PAGES, *NAMED]
         return [
             Route("/", lambda request: RedirectResponse(f"{ROOT}/"), methods=["GET"]),
             Route(ROOT, lambda request: RedirectResponse(f"{ROOT}/"), methods=["GET"]),
@@ -149,7 +153,7 @@ class Console:
         return _html(pages.page(name, **context | shown))
 
     def _context(self, watch: Watch, token: bytes | None, name: str, path: str, query: str) -> Shown:
-        here = {"topic": "topics", "group": "groups", "message": "messages"}.get(name, name)
+        here = NAMED.get(name, name)
         back = f"{path}?{query}" if query else path
         return {
             "head": views.head(watch.history, watch.clock.now().wall_ms),
@@ -184,7 +188,7 @@ class Console:
             return _text(error.message, 401 if is_forbidden(error) else 503)
         path = f"{ROOT}/{'' if name == 'overview' else name}"
         query = "&".join(part for part in request.url.query.split("&") if not part.startswith("page="))
-        growth: Shown = {}
+        more: Shown = {}
 
         async def events() -> AsyncIterator[bytes]:
             before: dict[str, str] = {}
@@ -192,7 +196,7 @@ class Console:
             yield b"retry: 2000\n\n"
             while not (watch.closed or await request.is_disconnected()):  # the page reconnects then
                 watch.touch()
-                parts = await self._parts(watch, token, name, path, query, request.query_params, growth)
+                parts = await self._parts(watch, token, name, path, query, request.query_params, more)
                 fresh = {each: text for each, text in parts.items() if before.get(each) != text}
                 before = parts
                 if fresh:
@@ -214,14 +218,14 @@ class Console:
         path: str,
         query: str,
         asked: Query,
-        growth: Shown,
+        more: Shown,
     ) -> dict[str, str]:
         context = self._context(watch, token, name, path, query)
         now_ms = watch.boot_ms
-        if name == "topic" and now_ms >= growth.get("due_ms", 0):
-            growth["due_ms"] = now_ms + GROWTH_MS
-            growth["rows"] = await _growth(watch, asked.get("name", ""))
-        shown = _live_view(watch, name, asked, growth.get("rows", NO_GROWTH))
+        if name in AGAIN_MS and now_ms >= more.get("due_ms", 0):
+            more["found"] = await _more(watch, name, asked)
+            more["due_ms"] = watch.boot_ms + AGAIN_MS[name]
+        shown = _live_view(watch, name, asked, more.get("found"))
         parts = {each: pages.part(each, **context) for each in ("top", "tabs")}
         return parts | ({"live": pages.live(name, **context | shown)} if shown is not None else {})
 
@@ -308,11 +312,12 @@ TITLES = {
     "messages": "Messages",
     "dead": "Dead letters",
     "schedules": "Schedules",
+    "jobs": "Jobs",
     "alarms": "Alarms",
     "config": "Configuration",
 }
 PAGES = tuple(TITLES)
-LIVE = {*PAGES, "topic", "group"} - {"messages"}
+LIVE = {*PAGES, "topic", "group", "schedule"} - {"messages"}
 
 
 async def _shown(watch: Watch, name: str, asked: Query) -> Shown | None:
@@ -321,31 +326,48 @@ async def _shown(watch: Watch, name: str, asked: Query) -> Shown | None:
         return await _messages(watch, asked)
     if name == "message":
         return await _message(watch, asked.get("ref", ""))
-    growth = await _growth(watch, asked.get("name", "")) if name == "topic" else NO_GROWTH
-    shown = _live_view(watch, name, asked, growth)
+    shown = _live_view(watch, name, asked, await _more(watch, name, asked))
     if shown is None:
         return None
     if name == "group":
         shown |= await _standing(watch, asked.get("topic", ""), asked.get("group", ""))
         shown["title"] = asked.get("group", "")
-    if name == "topic":
+    if name in ("topic", "schedule"):
         shown["title"] = asked.get("name", "")
     if name == "dead":
         shown |= await _letters(watch, asked.get("topic", ""), asked.get("group", ""))
     return shown
 
 
-def _live_view(watch: Watch, name: str, asked: Query, growth: views.Grown) -> Shown | None:
+async def _more(watch: Watch, name: str, asked: Query) -> Any:
+    """Return what a page shows besides snapshots: the growth of a topic, or an answer about jobs."""
+    topic, group = asked.get("topic", ""), asked.get("group", "")
+    match name:
+        case "topic":
+            return await _growth(watch, asked.get("name", ""))
+        case "jobs" if topic and group:
+            return await watch.answer(Work(topic, group))
+        case "schedule":
+            return await watch.answer(Runs(topic, group, asked.get("name", "")))
+    return None
+
+
+def _live_view(watch: Watch, name: str, asked: Query, more: Any) -> Shown | None:
     history, like = watch.history, asked.get("like", "")
+    topic, group = asked.get("topic", ""), asked.get("group", "")
     match name:
         case "topics":
             return views.topics(history, like)
         case "topic":
-            return views.topic(history, asked.get("name", ""), growth)
+            return views.topic(history, asked.get("name", ""), more or NO_GROWTH)
         case "groups":
             return views.groups(history, like)
         case "group":
-            return views.group(history, asked.get("topic", ""), asked.get("group", ""))
+            return views.group(history, topic, group)
+        case "jobs":
+            return views.jobs(history, topic, group, more)
+        case "schedule":
+            return views.schedule(history, topic, group, asked.get("name", ""), more)
         case "clients":
             return views.clients(history, like)
         case _:

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 from gossipq.limits import FRESH_MS
 from gossipq.texts import many, moment
-from gossipq_gateway.console.charts import Bars, Curve, bars, curve
+from gossipq_gateway.console.charts import Bars, Curve, Strip, bars, curve, strip
 from gossipq_ops.history import History, alarms
+from gossipq_ops.jobs import is_slow, lanes
 from gossipq_ops.outlook import Holder, Look, lines, outlook
+from gossipq_ops.questions import Answer, Job, Ran, Ticked, Working
 from gossipq_ops.rows import Alarm, Client, Event, Growth, Node, Shard
 from gossipq_ops.sums import GroupSum, TopicSum
 from gossipq_ops.verbs import NAMES
@@ -71,6 +73,7 @@ def head(h: History, now_ms: int) -> Head:
         Tab("messages", "Messages", "6"),
         Tab("dead", "Dead letters", "7", dead, True),
         Tab("schedules", "Schedules", "8"),
+        Tab("jobs", "Jobs", "w"),
         Tab("alarms", "Alarms", "9", len(found), any(alarm.severity == "critical" for alarm in found)),
         Tab("config", "Config", "0"),
     ]
@@ -378,6 +381,55 @@ def schedules(h: History) -> dict[str, Any]:
     found = [part for part in h.now.partitions if part.scheduled]
     found.sort(key=lambda part: (-part.scheduled, part.topic, part.partition))
     return {"partitions": found[:ROWS_MAX], "total": sum(part.scheduled for part in found)}
+
+
+class JobRow(NamedTuple):
+    job: Job
+    age_ms: int  #: for which it has been running; until it is tried again; 0 = unknown
+    slow: bool
+
+
+def jobs(h: History, topic: str, group: str, found: Answer | None) -> dict[str, Any]:
+    """Return the jobs of a group; without a group, the groups to choose from."""
+    now_ms = h.now.time_ms
+    work = found if isinstance(found, Working) else None
+    groups = [each for each in h.groups.values() if not each.topic.startswith("_")]
+    groups.sort(key=lambda each: (-each.in_flight, -each.dead, each.topic, each.group))
+    rows = [
+        JobRow(job, abs(now_ms - job.time_ms) if job.time_ms else 0, is_slow(job, now_ms))
+        for job in (work.jobs if work else ())
+    ]
+    return {
+        "topic": topic,
+        "group": group,
+        "sum": h.groups.get((topic, group)),
+        "found": found,
+        "jobs": rows,
+        "slow": sum(row.slow for row in rows),
+        "groups": [] if topic else groups[:ROWS_MAX],
+    }
+
+
+class RunRow(NamedTuple):
+    run: Ran
+    strip: Strip
+    took_ms: int  #: from its tick to its end; 0 = it has not ended
+    tone: str
+
+
+RUN_TONES = dict.fromkeys(("succeeded", "running"), "good") | dict.fromkeys(("failed", "expired"), "bad")
+
+
+def schedule(h: History, topic: str, group: str, name: str, found: Answer | None) -> dict[str, Any]:
+    """Return the last hour of a schedule."""
+    known = found if isinstance(found, Ticked) else None
+    rows = []
+    for run, lane in lanes(known.runs if known else [], h.now.time_ms):
+        tone = RUN_TONES.get(run.state, "warn")
+        took_ms = max(0, run.end_ms - run.tick_ms) if run.end_ms else 0
+        about = f"{run.state}, due {moment(run.tick_ms)}"
+        rows.append(RunRow(run, strip(lane.begin, lane.run, lane.end, about), took_ms, tone))
+    return {"topic": topic, "group": group, "called": name, "found": found, "runs": rows}
 
 
 def alarm_rows(h: History) -> dict[str, Any]:

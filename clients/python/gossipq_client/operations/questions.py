@@ -516,12 +516,12 @@ class Asking:
                 return last, runs
             request = ListAcks(request.partition, since, page.more_group_id, page.more_offset)
 
-    def states(self, info: TopicInfo, number: int) -> Talk[list[States]]:
-        """The state of all records of a partition, page by page."""
+    def states(self, info: TopicInfo, number: int, most: int = 0) -> Talk[list[States]]:
+        """The state of all records of a partition, page by page; with `most`, only the first pages."""
         request, pages = ListStates(partition_key(info.id, number)), []
         while True:
             pages.append((yield from self.ask(request, info.shards[number], States)))
-            if pages[-1].more_group_id < 0:
+            if pages[-1].more_group_id < 0 or len(pages) == most:
                 return pages
             request = ListStates(request.partition, pages[-1].more_group_id, pages[-1].more_offset)
 

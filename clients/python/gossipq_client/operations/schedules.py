@@ -194,21 +194,24 @@ class Planning:
                 yield from self._asking.ask(DropSchedule(other.key, schedule.name), other.shard, Done)
         return done.count > 0
 
-    def all(self, topic: str) -> Talk[list[ScheduleState]]:
-        """List the schedules of a topic in order of their names."""
+    def all(self, topic: str, most: int = 0) -> Talk[list[ScheduleState]]:
+        """List the schedules of a topic in order of their names; with `most`, stop after a page with more
+        than that."""
         info = yield from self._asking.topic(topic)
         found = list[ScheduleState]()
         for place in _places(info):
-            rows = yield from self._rows(place)
+            if 0 < most < len(found):
+                break
+            rows = yield from self._rows(place, most=most)
             found += [state_of(info.name, place.number, row) for row in rows]
         return sorted(found, key=lambda state: state.name)
 
-    def _rows(self, place: Place, name: str = "") -> Talk[list[ScheduleInfo]]:
+    def _rows(self, place: Place, name: str = "", most: int = 0) -> Talk[list[ScheduleInfo]]:
         rows, after = list[ScheduleInfo](), ""
         while True:
             page = yield from self._asking.ask(ListSchedules(place.key, after, name), place.shard, Schedules)
             rows += page.rows
-            if not page.more:
+            if not page.more or 0 < most < len(rows):
                 return rows
             after = page.more
 

@@ -13,7 +13,7 @@ from gossipq_cli.output import Column, Output, counter
 
 if TYPE_CHECKING:
     from gossipq_client import Job
-    from gossipq_ops.answers import ErrorGroup
+    from gossipq_ops.jobs import ErrorGroup
 
 group_option = click.option("-g", "--group", default="", help="of several groups, this one")
 
@@ -116,10 +116,12 @@ def cancel(choices: Choices, ref: str, reason: str) -> None:
 
     No consumer gets it from now on. The handler of a running job is told, and its result is not stored.
     """
+    from gossipq_ops import actions
+
     ask.sure(choices, f"cancelling {ref}", f"cancel {ref} for every group, also if it runs?")
     with ask.connect(choices) as mq:
-        done = mq.cancel(ref, reason=reason)
-    Output(choices).one({"ref": done}, f"cancelled {done}", done)
+        done = actions.cancel_job(mq, ref, reason)
+    Output(choices).one(dict(done.row), done.text, done.row["ref"])
 
 
 @command.command("errors")
@@ -138,7 +140,7 @@ def errors(choices: Choices, group: str, replay: str | None, dry_run: bool) -> N
     Errors that differ in numbers, ids and quoted texts only are one. Failed jobs are dead letters; each line
     has the first and the last time, and the ref of one of them.
     """
-    from gossipq_ops.answers import errors_of
+    from gossipq_ops.jobs import errors_of
 
     topic, _, name = group.partition("/")
     if not name:

@@ -169,10 +169,11 @@ def pause(choices: Choices, topic: str, name: str) -> None:
     \b
     gossipq schedule pause reports nightly
     """
+    from gossipq_ops import actions
+
     with ask.connect(choices) as mq:
-        changed = mq.schedules.pause(topic, name)
-    row = {"topic": topic, "name": name, "changed": changed}
-    Output(choices).one(row, f"schedule {name} of {topic} is paused", name)
+        outcome = actions.pause_schedule(mq, topic, name)
+    Output(choices).one(dict(outcome.row), outcome.text, name)
 
 
 @command.command("resume")
@@ -185,12 +186,13 @@ def resume(choices: Choices, topic: str, name: str) -> None:
     \b
     gossipq schedule resume reports nightly
     """
+    from gossipq_ops import actions
+
     with ask.connect(choices) as mq:
-        changed = mq.schedules.resume(topic, name)
+        outcome = actions.resume_schedule(mq, topic, name)
         state = mq.schedules.show(topic, name)
-    row = {"topic": topic, "name": name, "changed": changed}
     upcoming = f"; next: {moment(_ms(state.next[0]))}" if state.next else ""
-    Output(choices).one(row, f"schedule {name} of {topic} goes on{upcoming}", name)
+    Output(choices).one(dict(outcome.row), f"{outcome.text}{upcoming}", name)
 
 
 @command.command("run-now")
@@ -203,9 +205,11 @@ def run_now(choices: Choices, topic: str, name: str) -> None:
     \b
     gossipq schedule run-now reports nightly
     """
+    from gossipq_ops import actions
+
     with ask.connect(choices) as mq:
-        ref = mq.schedules.run(topic, name)
-    Output(choices).one({"topic": topic, "name": name, "ref": ref}, f"stored as {ref}", ref)
+        outcome = actions.run_schedule(mq, topic, name)
+    Output(choices).one(dict(outcome.row), outcome.text, outcome.row["ref"])
 
 
 @command.command("remove")

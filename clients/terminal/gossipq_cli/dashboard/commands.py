@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gossipq_cli.dashboard.state import RATES_S, SPEEDS, VIEWS, Board
+from gossipq_cli.dashboard.state import JOBS, RATES_S, SPEEDS, VIEWS, Board
 from gossipq_ops.figures import GRAPHS
 from gossipq_ops.questions import Act, of_record
 
@@ -27,6 +27,7 @@ FORMS = {
     "node": "node NAME",
     "topic": "topic NAME",
     "group": "group TOPIC GROUP",
+    "jobs": "jobs TOPIC GROUP",
     "messages": "messages [TOPIC[/PARTITION]]",
     "find": "find TOPIC TEXT",
     "why": "why REF",
@@ -161,6 +162,8 @@ def _changes(name: str, rest: str, words: list[str]) -> dict[str, Any] | None:
         return None
     if name == "group":
         return {"view": "groups", "path": (words[0], words[1])}
+    if name == "jobs":
+        return {"view": "groups", "path": (words[0], words[1], JOBS)}
     return fresh | {"view": "messages", "topic": words[0], "find": words[1]}
 
 

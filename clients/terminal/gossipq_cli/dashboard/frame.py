@@ -27,11 +27,11 @@ enter     open it       esc   back, or end of a filter
 a         act: replay, purge, pause, seek, kick, drain ...; it asks first
 /         filter; in messages of a topic: search values (key=ADA: by key)
 s S       sort by the next column; turn round     p   pause
-m         messages of the topic     t   tail      + - slower, faster
+m  J      messages of the topic, jobs of the group    t tail   + - pace
 w         save the screen as SVG    b   the marks of charts        q   quit
 :         a name to jump to (tab completes), or topic NAME, messages
-          TOPIC[/P], group TOPIC GROUP, find TOPIC TEXT, why REF, rate S,
-          replay REF GROUP, edit REF VALUE, reschedule REF DELAY,
+          TOPIC[/P], group TOPIC GROUP, jobs TOPIC GROUP, find TOPIC TEXT,
+          why REF, rate S, replay REF GROUP, edit REF VALUE, reschedule REF DELAY,
           cancel REF, rm REF, svg FILE, at TIME, speed N, q
 In a message: r replay, e edit, d due time, c cancel, x remove; each asks.
 

@@ -10,6 +10,7 @@ from gossipq_cli.dashboard.state import RATES_S, SPEEDS, VIEWS, Board, Menu, Pro
 from gossipq_cli.dashboard.table import Sorting
 from gossipq_cli.dashboard.views import PAGES, view_of
 from gossipq_cli.dashboard.views.base import Page
+from gossipq_cli.dashboard.views.jobs import jobs_of
 from gossipq_ops.figures import GRAPHS
 from gossipq_ops.questions import Act, Done, Failed, Open, Opened, Subject, Try, of_record
 from gossipq_ops.verbs import Verb, name_of, question_of, verb_of, verbs_of, with_undo
@@ -216,6 +217,8 @@ def _move(ui: Ui, key: str, board: Board, page: int) -> Ui:
         return replace(ui, every_s=_next(RATES_S, ui.every_s, turn))
     if key == "m":
         return _messages(ui, board)
+    if key == "J":
+        return _jobs(ui, board)
     if key == "t" and ui.view == "messages" and ui.topic and not ui.path:
         return replace(ui, tail=not ui.tail, back=0, find="")
     if key == "b":
@@ -308,6 +311,14 @@ def _messages(ui: Ui, board: Board) -> Ui:
     partition = int(subject.names[1]) if subject.kind == "partition" else -1
     fresh = replace(ui, view="messages", topic=subject.names[0], partition=partition, path=())
     return replace(fresh, tail=True, back=0, find="")
+
+
+def _jobs(ui: Ui, board: Board) -> Ui:
+    """Show the jobs of the group under the pointer, or of the opened one."""
+    if ui.view == "groups" and len(ui.path) == 2:
+        return jobs_of(ui, *ui.path)
+    subject = _subject(ui, board)
+    return jobs_of(ui, *subject.names) if subject is not None and subject.kind == "group" else ui
 
 
 # --- verbs

@@ -6,11 +6,12 @@ import msgspec
 
 from gossipq_cli.dashboard.table import Sorting
 from gossipq_ops.history import History
-from gossipq_ops.questions import Act, Answer, Ask, Find, Open, Page, Stand, Subject
+from gossipq_ops.questions import Act, Answer, Ask, Find, Open, Page, Runs, Stand, Subject, Work
 
 RATES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 VIEWS = ("overview", "nodes", "topics", "groups", "clients", "messages", "growth")
+JOBS = "jobs"  #: third name of the path to the jobs of a group; a fourth one is a schedule
 LEAST = (60, 20)  #: on smaller screens only one line is shown
 
 
@@ -112,6 +113,10 @@ def wanted(ui: Ui, lines: int) -> Ask | None:
         return Page(ui.topic, ui.partition, 0 if ui.tail else ui.back, max(1, lines))
     if ui.view == "groups" and len(ui.path) == 2:
         return Stand(*ui.path)
+    if ui.view == "groups" and len(ui.path) == 3:
+        return Work(ui.path[0], ui.path[1])
+    if ui.view == "groups" and len(ui.path) == 4:
+        return Runs(ui.path[0], ui.path[1], ui.path[3])
     return None
 
 

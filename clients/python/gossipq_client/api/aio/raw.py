@@ -105,9 +105,10 @@ class RawAnswers:
         all."""
         return await self._operator.run(self._operator.asking.acks(topic, partition, since))
 
-    async def state_pages(self, topic: TopicInfo, partition: int) -> list[States]:
-        """Return the state of each record of a partition, for each group."""
-        return await self._operator.run(self._operator.asking.states(topic, partition))
+    async def state_pages(self, topic: TopicInfo, partition: int, most: int = 0) -> list[States]:
+        """Return the state of each record of a partition, for each group; with `most`, only the first
+        pages."""
+        return await self._operator.run(self._operator.asking.states(topic, partition, most))
 
     async def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]:
         """Return a part of a restore point of a shard, as its leader sends it. Raises Refused when the point

@@ -39,9 +39,12 @@ class Schedules:
             pass
         await self.set(topic, value, name=name, **options)
 
-    async def all(self, topic: str) -> list[ScheduleState]:
-        """List the schedules of a topic in order of their names. Raises NotFound."""
-        return await self._operator.run(self._planning.all(topic))
+    async def all(self, topic: str, most: int = 0) -> list[ScheduleState]:
+        """List the schedules of a topic in order of their names. Raises NotFound.
+
+        most: stop asking when more than this many are known, 0 = list all
+        """
+        return await self._operator.run(self._planning.all(topic, most))
 
     async def show(self, topic: str, name: str) -> ScheduleState:
         """Show one schedule: its last ticks and the next ones. Raises NotFound."""

@@ -5,6 +5,7 @@ from gossipq_cli.dashboard.views.base import Lister
 from gossipq_cli.dashboard.views.clients import ClientPage, Clients
 from gossipq_cli.dashboard.views.groups import GroupPage, Groups
 from gossipq_cli.dashboard.views.growth import GrowthView
+from gossipq_cli.dashboard.views.jobs import JobsPage, SchedulePage
 from gossipq_cli.dashboard.views.messages import Messages, RecordPage
 from gossipq_cli.dashboard.views.nodes import NodePage, Nodes
 from gossipq_cli.dashboard.views.overview import Overview
@@ -25,6 +26,8 @@ PAGES: dict[tuple[str, int], Lister] = {  #: by view, and number of names that l
     ("nodes", 2): ShardPage(),
     ("topics", 1): TopicPage(),
     ("groups", 2): GroupPage(),
+    ("groups", 3): JobsPage(),
+    ("groups", 4): SchedulePage(),
     ("clients", 1): ClientPage(),
     ("messages", 1): RecordPage(),
 }

@@ -148,7 +148,9 @@ class Groups(Lister):
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         lines, where = self.listed(board, ui, width - 4, height - 2)
-        return box("backlog by group", lines, width, height, f"enter: why, dead letters  a: act  {where}")
+        return box(
+            "backlog by group", lines, width, height, f"enter: why, dead letters  J: jobs  a: act  {where}"
+        )
 
 
 def _count(title: str, field: str, leave: int = 0, style: str = "") -> Column[Group]:
@@ -282,7 +284,9 @@ class GroupPage(Page):
             lines += box(titles[section.name], listed, width, tall, where)
             if section.name == "partitions":
                 why = _why(answer, board, width - 4)
-                lines += box("why", why, width, height - sum(heights), "enter: open  a: act  o: next list")
+                lines += box(
+                    "why", why, width, height - sum(heights), "enter: open  J: jobs  a: act  o: next list"
+                )
         return lines
 
     @staticmethod
