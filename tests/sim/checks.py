@@ -1,11 +1,13 @@
 """The checkers: each a property of the test plan over a recorded history, blind to the simulator and to the
 core.
 
-P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) are in
-`job_checks`, and P14 has another part in `accounts`: what the rows of a copy say of each other. P19 was
-dropped, P20 needs sockets; P21 is a trace invariant. Those, as I1 to I26, are seen by `node` and `world`
-while a run goes on. So are L2 to L6 in its end: new confirms (L2, L5), no storm of messages (L3), copies in
-their places (L4), and nothing that waits in a group and comes to nobody (L6).
+`job_checks` has P8, P10 to P13 and P16: at most once, exclusive groups, due times, expiry, dead letters,
+routes. `accounts` has another part of P14: whether the rows of one copy agree with each other. P19 was
+dropped, and P20 needs sockets.
+
+`node` and `world` check P21 and I1 to I26 while a run goes on, because they need the state of the core. At
+the end of a run `world` checks L2 to L6: a new publish is confirmed (L2, L5), messages do not multiply (L3),
+copies are in their places (L4), and each record that waits in a group reaches a consumer (L6).
 """
 
 from bisect import bisect_left
@@ -48,7 +50,8 @@ def no_lost_confirm(history: History) -> Iterator[str]:
 
 
 def nothing_ages_early(history: History) -> Iterator[str]:
-    """P1: age removes nothing in a run that is shorter than retention, whatever clocks say."""
+    """P1: in a run that is shorter than retention, no record is removed by its age, even if clocks are
+    wrong."""
     for copy in history.copies:
         for partition, first in copy.firsts.items():
             if (
@@ -63,8 +66,8 @@ def nothing_ages_early(history: History) -> Iterator[str]:
 
 
 def removes_what_was_acked(history: History) -> Iterator[str]:
-    """P1: of the topic that all use, which has no bound and is not purged, retention removes nothing that a
-    group still needs, from the entry on that made the group."""
+    """P1: retention removes no record that a group still needs. Each group needs the records from its
+    creation on. The common topic has no bound of size and is not purged, which could remove such records."""
     for copy in history.copies:
         for (partition, group), row in copy.cursors.items():
             if row["removed"] and partition in history.shard_of:
@@ -72,7 +75,7 @@ def removes_what_was_acked(history: History) -> Iterator[str]:
 
 
 def no_phantom(history: History) -> Iterator[str]:
-    """P2: everything that is read was attempted."""
+    """P2: each record that a copy has or a consumer got was published by a client."""
     for copy in history.copies:
         for records in copy.records.values():
             for offset, value in records.items():
@@ -80,12 +83,12 @@ def no_phantom(history: History) -> Iterator[str]:
                     yield f"P2 {copy.name} has {value!r} at {offset}, which nobody published"
     for row in history.pushed:
         if not history.attempted.issuperset(row.values):
-            yield f"P2 {row.values} was handed out and never published"
+            yield f"P2 {row.values} was delivered and never published"
 
 
 def one_value_per_offset(history: History) -> Iterator[str]:
-    """P3, P5: all readers and copies, at all times, see the same record at an offset; what was read once
-    stays."""
+    """P3: all readers see the same record at an offset, at all times. P5: a record that was read stays on all
+    copies."""
     known: dict[tuple[int, int], bytes] = {}
     for row in [*history.pushed, *history.seen]:
         for offset, value in enumerate(row.values, row.offset):
@@ -124,8 +127,8 @@ def order_is_kept(history: History) -> Iterator[str]:
 
 
 def stored_once(history: History) -> Iterator[str]:
-    """P6: a batch has one place, however often it was sent. One without a producer is stored as often as it
-    comes."""
+    """P6: a batch is stored once, however often a client sent it. Batches without a producer (LOOSE) are left
+    out: a leader cannot recognise them, and stores each copy that arrives."""
     places: dict[tuple[bytes, int], int] = {}
     for row in history.confirmed:
         name = row.producer, row.sequence
@@ -143,7 +146,8 @@ def stored_once(history: History) -> Iterator[str]:
 
 
 def acked_stays_acked(history: History) -> Iterator[str]:
-    """P7: what a consumer heard to be acked is handed out by nobody after that."""
+    """P7: when a consumer has heard that its ack is stored, no leader delivers the record again to the
+    group."""
     pushed = defaultdict[tuple[str, int], list[Pushed]](list)
     for row in history.pushed:
         pushed[row.group, row.partition].append(row)
@@ -155,14 +159,15 @@ def acked_stays_acked(history: History) -> Iterator[str]:
                 and ack.first < row.offset + len(row.values)
             ):
                 yield (
-                    f"P7 {row.offset}..{row.offset + len(row.values)} was handed out at {row.time_ms}, "
+                    f"P7 {row.offset}..{row.offset + len(row.values)} was delivered at {row.time_ms}, "
                     f"acked at {ack.time_ms}"
                 )
 
 
 def had_before_acked(history: History) -> Iterator[str]:
-    """P22: nobody acks what was not handed out to its group. A leader believes it of what lay there when it
-    took over; so it is asked of what got its offset in the very term in which it was acked."""
+    """P22: only records that were delivered to a group are acked for it. A new leader cannot know which older
+    records the leader before it delivered, and accepts their acks. So this checks records that got their
+    offset in the term in which they were acked."""
     fresh = {
         (row.partition, offset): row.fresh_term
         for row in history.confirmed
@@ -183,13 +188,13 @@ def had_before_acked(history: History) -> Iterator[str]:
 
 
 def one_holder(history: History) -> Iterator[str]:
-    """P9: who hands out leads alone; attempts of a record do not fall; in one term a lease is over before
-    somebody else gets one."""
+    """P9: only the leader of the newest term delivers. In one term, the attempts of a record do not fall, and
+    a consumer gets a record only when the lease of the consumer before it has ended."""
     last: dict[tuple[int, str, int], tuple[int, int, str, int]] = {}
     for row in history.pushed:
         if row.newest_term > row.term:
             yield (
-                f"P9 term {row.term} handed out at {row.time_ms}, when term {row.newest_term} was led already"
+                f"P9 term {row.term} delivered at {row.time_ms}, when term {row.newest_term} was led already"
             )
         for offset in range(row.offset, row.offset + len(row.values)) if row.consumer else ():
             before = last.get((row.partition, row.group, offset))
@@ -203,8 +208,7 @@ def one_holder(history: History) -> Iterator[str]:
                 continue
             if row.attempt < before[1]:
                 yield (
-                    f"P9 {offset} was handed out as attempt {row.attempt} after {before[1]} in term "
-                    f"{row.term}"
+                    f"P9 {offset} was delivered as attempt {row.attempt} after {before[1]} in term {row.term}"
                 )
             freed = any(
                 r.consumer == before[2]
@@ -221,8 +225,8 @@ def one_holder(history: History) -> Iterator[str]:
 
 
 def conserved(history: History) -> Iterator[str]:
-    """P14, P15: each group's counters account for every record; what was acked is below its cursor or counted
-    above it."""
+    """P14: the counters of a group account for every record of a partition. P15: each record that a consumer
+    heard to be acked is counted, below the cursor or above it."""
     for copy in history.copies:
         for (partition, group), row in copy.cursors.items():
             done = row["cursor"] + row["passed"] - row["start"]
@@ -244,8 +248,8 @@ def conserved(history: History) -> Iterator[str]:
 
 
 def copies_agree(history: History) -> Iterator[str]:
-    """P17: equal logs at equal index, equal state at equal applied index; and what the traces of the copies
-    broke."""
+    """P17: copies of a shard have the same entry at each index, and the same state after the same entry. Also
+    yields the faults that `node` and `world` found during the run."""
     yield from history.broken
     for shard in sorted({copy.shard for copy in history.copies}):
         yield from _copies_agree([copy for copy in history.copies if copy.shard == shard])
@@ -267,8 +271,8 @@ def _copies_agree(copies: list[Copy]) -> Iterator[str]:
 
 
 def topics_are_linear(history: History) -> Iterator[str]:
-    """P18: a name has one id from its making to its end; an id that ended never comes back, nobody gets
-    anything of it, and no shard keeps it."""
+    """P18: a topic has one id from its creation to its removal. The id of a removed topic is never used
+    again: no leader names it, no consumer gets its records, and no copy keeps rows of it."""
     gone: dict[int, int] = {}
     for row in sorted(history.topics, key=lambda row: row.time_ms):
         if row.topic_id < 0:
@@ -282,7 +286,7 @@ def topics_are_linear(history: History) -> Iterator[str]:
     for row in history.pushed:
         ended_ms = gone.get(topic_id_of(row.partition), row.time_ms)
         if row.time_ms > ended_ms:
-            yield f"P18 {row.values} were handed out at {row.time_ms}, and their topic ended at {ended_ms}"
+            yield f"P18 {row.values} were delivered at {row.time_ms}, and their topic ended at {ended_ms}"
     for copy in history.copies:
         for name, topic_id in copy.topics.items():
             if topic_id in gone:
@@ -302,8 +306,9 @@ def topics_are_linear(history: History) -> Iterator[str]:
 
 
 def roster_is_linear(history: History) -> Iterator[str]:
-    """P18: who asks is told no older version than anybody before, one version has one content; nobody has the
-    name or address of another one. What was changed may be confirmed late, with the roster of that change."""
+    """P18: an answer has no older version of the roster than any answer that came before the request. One
+    version has one content. Two members never share a name, an address or their data. A change may be
+    confirmed late, with the roster of that change."""
     known: dict[int, tuple[tuple[str, str, str, str], ...]] = {}
     said = sorted(history.rosters, key=lambda row: row.time_ms)
     times, newest = [row.time_ms for row in said], [0, *accumulate((row.version for row in said), max)]

@@ -1,5 +1,6 @@
-"""Clients of the simulated shards: they publish, consume, make topics and change voters, and resend what is
-not answered."""
+"""Clients of the simulated shards: they publish, consume, create topics and change voters.
+
+A client sends a request again if it gets no answer, as a real client does."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -39,25 +40,26 @@ if TYPE_CHECKING:
 SHARDED = ("shards",)  #: kinds of clusters: three shards, with three copies each
 PATIENCE_MS = 400
 CREDIT = 12
-RUN = 3  #: records of a key, for a consumer that may have several
+RUN = 3  #: the most records of a key that a consumer with runs of keys may hold
 SOON_MS = 100  #: a consumer reports the beginning of longer work
-SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
+# a message can be on its way for this time; a disk that is lost meanwhile could be one copy too many
+SHRINK_MS = 6_000  #: after a request for fewer copies, no disk is lost for this time
 PAUSE_MS = 500  #: of a flow
 RESULT_KEPT_MS = 3_600_000  #: longer than a run
-BATCHES_MAX = 50  #: of one publisher
-LOOSE_SHARE = 0.2  #: of its batches that are followed by one without a confirm
-GAP_SHARE = 0.1  #: of batches, behind which another one comes that must be refused
+BATCHES_MAX = 50  #: of each publisher
+LOOSE_SHARE = 0.2  #: share of batches behind which the publisher sends one without a confirm
+GAP_SHARE = 0.1  #: share of batches behind which it sends one that a leader must refuse
 
 
 class Party:
-    """Somebody with an address who asks one copy after the other until the right one answers."""
+    """A client with an address, which asks one copy after the other until the leader answers."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.world, self.name = world, name
         self.place = "x"  #: where it is, for the network: a host, or outside
         self.dice = Random(f"{world.seed}/{name}")
         self.node = ""
-        self.shard = 0  #: that is asked
+        self.shard = 0  #: the shard whose copies it asks
         self.requests = 0
         self.stopped = False
 
@@ -69,7 +71,8 @@ class Party:
         return self.requests
 
     def turn_away(self) -> None:
-        names = self.world.addresses()  # after the faults one after the other: it must not be bad luck
+        # after the faults the choice is not random: the checks of the end must not fail by bad luck
+        names = self.world.addresses()
         self.node = names[self.requests % len(names)] if self.world.calm else self.dice.choice(names)
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
@@ -77,7 +80,7 @@ class Party:
 
 
 class Admin(Party):
-    """Makes a topic that all use, then makes and drops others."""
+    """Creates the common topic, then creates and removes others."""
 
     def __init__(self, world: "World", retention_ms: int) -> None:
         super().__init__(world, "admin")
@@ -90,7 +93,7 @@ class Admin(Party):
         self.next()
 
     def home(self, number: int) -> tuple[int, int]:
-        """Partition and shard; (0, 0): there is none yet."""
+        """Return partition and shard of the common topic; (0, 0) until it is created."""
         return self.places[number] if self.places else (0, 0)
 
     def next(self) -> None:
@@ -150,10 +153,10 @@ class Admin(Party):
 
 
 class Publisher(Party):
-    """One batch after the other; each is sent until it is confirmed."""
+    """Publishes one batch after the other, and sends each until it is confirmed."""
 
     def __init__(self, world: "World", name: str, pause_ms: int, number: int = 0) -> None:
-        """`number`: of the partition."""
+        """`number`: the partition of the common topic."""
         super().__init__(world, name)
         self.number, self.partition = number, 0
         self.producer = name.encode().ljust(16, b".")
@@ -187,7 +190,7 @@ class Publisher(Party):
             self.send_with_a_gap()
 
     def send_loosely(self) -> None:
-        """Nobody waits for it, nobody sends it again."""
+        """Publish a batch without a confirm and without a producer: it is never sent again."""
         values = tuple(b"%s-%s%d.%d" % (self.name.encode(), LOOSE, self.sequence, i) for i in range(3))
         self.world.history.attempted.update(values)
         self.ask(Publish(self.partition, "none"), bytes(batches.seal(values)))
@@ -234,8 +237,8 @@ class Publisher(Party):
 
 
 class Consumer(Party):
-    """A member of the group: takes records, works a while, acks or gives back; starts over when it hears
-    nothing."""
+    """A member of a group: gets records, works for some time, then acks them or gives them back. It
+    subscribes anew when it hears nothing."""
 
     def __init__(
         self,
@@ -251,9 +254,9 @@ class Consumer(Party):
         key_runs: bool = False,
         **policy: Any,
     ) -> None:
-        """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not
-        end well. `window`: so many records of the group may be open at once. `key_runs`: it may hold several
-        records of a key."""
+        """`home` says which partition it consumes: the common topic by default. `fails`: the share of
+        attempts that fail. `window`: in_flight_max of the group. `key_runs`: it may hold several records of a
+        key."""
         super().__init__(world, name)
         self.home_of = home or (lambda: world.admin.home(0))
         self.partition = 0
@@ -261,20 +264,20 @@ class Consumer(Party):
         options = {"lease_ms": world.lease_ms, "in_flight_max": window, **policy}
         self.options = GroupOptions(mode=mode, **options)
         self.key_runs = key_runs
-        self.keys: dict[tuple[int, int, int], set[int]] = {}  # of what it was handed
+        self.keys: dict[tuple[int, int, int], set[int]] = {}  # the keys of each delivery
         self.term = 0
         self.subscribed = False
         self.asked = 0
         self.heard_ms = 0
-        self.held: dict[tuple[int, int, int], int] = {}  # range -> when it was got
-        self.well: set[tuple[int, int, int]] = set()  # done well
+        self.held: dict[tuple[int, int, int], int] = {}  # range -> when it arrived
+        self.well: set[tuple[int, int, int]] = set()  # done, and not to be reported as failed
         self.began: set[tuple[int, int, int]] = set()
         self.acking: dict[int, tuple[list[tuple[int, int, int]], bool]] = {}
-        self.recalling = 0  #: the request that asks for its loan back
+        self.recalling = 0  #: the request that asks for its credit back
         self.look()
 
     def look(self) -> None:
-        """Subscribes again after silence; says that it lives."""
+        """Subscribe again after silence; else show that it is alive."""
         world = self.world
         if self.stopped:
             return
@@ -291,7 +294,7 @@ class Consumer(Party):
         world.at(self.dice.randrange(300, 600), self.look)
 
     def recall_again(self, request_id: int) -> None:
-        """Not answered: nobody knows what is lent. A new subscription says so."""
+        """Subscribe anew if RECALL got no answer: only a new subscription says how much credit is left."""
         if self.recalling == request_id:
             self.recalling = 0
             self.subscribed = False
@@ -324,7 +327,7 @@ class Consumer(Party):
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
         if term < self.term:
-            return  # R12
+            return  # R12: an answer of an older term says nothing about the present leader
         if isinstance(answer, RefusedMessage):
             if request_id == self.asked or node == self.node:
                 self.subscribed = False
@@ -340,14 +343,14 @@ class Consumer(Party):
                 self.world.at(1, self.ask, Credit(1, len(answer.values), 1_000))
                 return
             for old in [old for old in self.held if old[1] < held[2] and held[1] < old[2]]:
-                del self.held[old]  # it comes again: what was held before is over
+                del self.held[old]  # a redelivery ends the lease of the delivery before
                 self.began.discard(old)
             self.held[held] = self.world.now
             if self.key_runs:
                 jobs = [self.world.history.jobs.get(value) for value in answer.values]
                 self.keys[held] = {job.key for job in jobs if job is not None and job.key}
             takes_ms = self.dice.randrange(2, 300)
-            if answer.attempt > 1 or takes_ms > SOON_MS:  # others are over before anybody hears of it
+            if answer.attempt > 1 or takes_ms > SOON_MS:  # shorter work ends before the report would arrive
                 self.world.at(takes_ms // 3, self.begin, held)
             self.world.at(takes_ms, self.worked, held)
         elif isinstance(answer, Recalled) and request_id == self.recalling:
@@ -357,7 +360,8 @@ class Consumer(Party):
         elif isinstance(answer, Share):
             self.share(answer.keep)
         elif isinstance(answer, Cancelled):
-            self.world.history.count("told of a cancel")  # it goes on, and its ack is lost
+            # it keeps working, so that the leader must refuse its ack
+            self.world.history.count("told of a cancel")
         elif isinstance(answer, Acked) and request_id in self.acking:
             ranges, well = self.acking.pop(request_id)
             for done in ranges:
@@ -369,7 +373,8 @@ class Consumer(Party):
             self.ask(Started(1, [held]))
 
     def share(self, keep: int) -> None:
-        """Others have nothing to do: what is not begun goes back, the last first, as far as `keep` allows."""
+        """Give back records that it has not begun with, the last ones first, because another member is idle.
+        It keeps `keep` records."""
         spare = sum(end - at for _, at, end in self.held) - keep
         for held in sorted(self.held.keys() - self.well - self.began, reverse=True):
             if held[2] - held[1] <= spare:
@@ -391,7 +396,8 @@ class Consumer(Party):
             rows.append(AckConfirmed(sent_ms, self.group, partition, at, end, term, results))
 
     def worked(self, held: tuple[int, int, int]) -> None:
-        """Done: well, not well, or not begun; who acks says nothing else later."""
+        """End the work on a range: ack it, fail it, or give it back. A range that was acked once is only
+        acked again."""
         if held not in self.held:
             return
         count = held[2] - held[1]
@@ -418,7 +424,8 @@ class Consumer(Party):
         self.ask(Credit(1, count, 1_000 * count))
 
     def give_back_later(self, held: tuple[int, int, int]) -> None:
-        """With runs of keys: later records of a key do not begin when one of it has failed or goes back."""
+        """Give back later records of the same keys, because a record before them failed or went back, and
+        their order must hold. Only for consumers with runs of keys."""
         if not self.key_runs:
             return
         shut = self.keys[held]
@@ -432,7 +439,7 @@ class Consumer(Party):
             self.ask(Nack(1, [each], failed=False))
 
     def part(self, held: tuple[int, int, int]) -> None:
-        """Some of a slice are done well, the others between them are not; each kind is told at once."""
+        """Ack some records of a slice and fail the others between them, with one message for each kind."""
         del self.held[held]
         partition, low, high = held
         bad = {at for at in range(low, high) if self.dice.random() < 0.5}
@@ -446,11 +453,12 @@ class Consumer(Party):
                 self.acking[self.ask(message)] = ranges, ranges is acked
 
     def done(self, ranges: list[Range]) -> Message:
-        """The ack of records, in some runs with their results."""
+        """Return the ack of these ranges, with results in runs that keep results."""
         if not self.world.history.keeps_results:
             return Ack(1, ranges)
-        name, number = self.name.encode(), self.requests  # a repeated ack has another result
-        if number % 2:  # neighbours together
+        # a repeated ack has another result, so that a check can tell which one was stored
+        name, number = self.name.encode(), self.requests
+        if number % 2:  # one value for neighbours, as clients send them
             values = [
                 [b"%s-%d-%d" % (name, number, at) for at in range(first, end)] for _, first, end in ranges
             ]
@@ -470,8 +478,8 @@ class Consumer(Party):
         self.world.at(PATIENCE_MS, self.ack_again, request_id, held)
 
     def ack_again(self, request_id: int, held: tuple[int, int, int]) -> None:
-        """Not answered: perhaps the leader changed. After a while the lease is over, and it is somebody
-        else's."""
+        """Repeat an ack that got no answer, perhaps because the leader changed. After 4 * PATIENCE_MS it
+        gives up: the lease has ended, and another consumer may have the record."""
         if self.acking.pop(request_id, None) is None or self.stopped:
             return
         if self.world.now > self.held.get(held, 0) + 4 * PATIENCE_MS:
@@ -481,7 +489,7 @@ class Consumer(Party):
 
 
 class Reader(Party):
-    """No group: sees everything from the first record on, in order."""
+    """A reader without a group. It sees every record from the first one on, in order."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, "r1")
@@ -517,11 +525,11 @@ class Reader(Party):
                     Seen(self.name, answer.term, answer.partition, answer.offset, answer.values)
                 )
             elif answer.offset > self.position:
-                self.heard_ms = 0  # something was lost on the way
+                self.heard_ms = 0  # a message was lost: subscribe again from the last position
 
 
 class Drainer(Party):
-    """When all is quiet: takes whatever a group still has in a shard, and is done with it."""
+    """Takes and acks all records that a group still has in a shard, at the end of a run."""
 
     def __init__(self, world: "World", shard: int, group: GroupState, partitions: list[int]) -> None:
         super().__init__(world, f"drainer-{shard}-{group.id}")
@@ -560,7 +568,7 @@ class Mover(Party):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, "operator")
-        self.shrunk_ms = -SHRINK_MS  #: nobody asks for fewer copies
+        self.shrunk_ms = -SHRINK_MS  #: it never asks for fewer copies
         world.at(1_000, self.look)
 
     def look(self) -> None:
@@ -578,12 +586,13 @@ class Mover(Party):
 
 
 class Operator(Party):
-    """Adds, promotes, removes and replaces copies, moves leadership, and tries what must be refused."""
+    """Adds, promotes, removes and replaces copies, moves leadership, and asks for changes that must be
+    refused."""
 
     def __init__(self, world: "World", busy: bool) -> None:
         super().__init__(world, "operator")
         self.busy = busy
-        self.shrunk_ms = -SHRINK_MS  #: when it last asked for fewer
+        self.shrunk_ms = -SHRINK_MS  #: when it last asked for fewer copies
         world.at(1_000, self.look)
 
     def look(self) -> None:

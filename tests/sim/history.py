@@ -162,7 +162,7 @@ class RosterSaid(NamedTuple):
 
 
 class JobHeard(NamedTuple):
-    """What a leader said of a job."""
+    """An answer of a leader about the state of a job."""
 
     asked_ms: int
     time_ms: int  #: of the answer, when it was sent
@@ -284,7 +284,8 @@ class History:
         self.joined: list[bytes] = []  #: values whose joins were confirmed
         self.keeps_results = False  #: consumers send a result with each ack
         self.heard_jobs: list[JobHeard] = []
-        self.lent: Counter[str] = Counter()  #: by consumer, the most records that it lent at a time
+        #: by consumer, the highest credit in records that it had at a time
+        self.lent: Counter[str] = Counter()
         self.late_ms = 0  #: the most by which a serving leader's time was late
         self.retention_ms = 0  #: retention of the topic that all parties use
         self.end_ms = 0

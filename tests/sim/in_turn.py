@@ -1,4 +1,4 @@
-"""I19 to I25: which record of a group of order "priority" or "fair" is next, and what its limits allow.
+"""I19 to I25: the order and the limits of groups of order "priority" or "fair".
 
 I19: no record is delivered while one of a higher priority waits. I20: between two records of a flow that
 waits all the time, each other flow of its priority gets no more than two visits bring it. Both are read from
@@ -178,7 +178,7 @@ class InTurn:
 
 
 class Paces:
-    """What each flow got, over all leaders."""
+    """The deliveries to each flow by all leaders, as the filling of one bucket."""
 
     def __init__(self) -> None:
         #: by group, partition and flow: when its bucket is full again

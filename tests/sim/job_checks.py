@@ -1,4 +1,4 @@
-"""The checkers of what records ask for: times, ids, keys, attempts, routes, and the modes of groups."""
+"""The checkers of the options that records and groups have: times, ids, keys, attempts, routes and modes."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -9,12 +9,12 @@ from sim.clients import CREDIT, RUN
 from sim.history import History, Job, JobConfirmed, Pushed
 from sim.jobs import ATTEMPTS_MAX, FOREVER_MS, RUNNERS
 
-LATE_MS = 6_000  #: what is due has its offset by then, also after slow commits and takeovers
+LATE_MS = 6_000  #: a due record has its offset within this time, also after slow commits and takeovers
 Offsets = dict[bytes, int]
 
 
 def offset_of(history: History) -> Offsets:
-    """Where each job lies, as far as any copy knows."""
+    """Return the offset of each job that a copy has."""
     return {
         value: offset
         for copy in history.copies
@@ -25,7 +25,7 @@ def offset_of(history: History) -> Offsets:
 
 
 def handed(history: History) -> Iterator[tuple[Pushed, int, Job]]:
-    """Each job that was handed to a consumer: the row, the offset, the job."""
+    """Yield each delivery of a job to a consumer: the row of the history, the offset, the job."""
     for row in history.pushed:
         if row.group == "jobs":
             for offset, value in enumerate(row.values, row.offset):
@@ -34,8 +34,8 @@ def handed(history: History) -> Iterator[tuple[Pushed, int, Job]]:
 
 
 def jobs_are_kept(history: History) -> Iterator[str]:
-    """P1, P6: a confirmed job is at one offset, or scheduled; or its id was known, and then who had it first
-    is."""
+    """P1: a confirmed job is at one offset, or scheduled. P6: a job that was confirmed as a duplicate is not
+    stored, but another job with its id is."""
     confirmed = {job.value: run for row in history.job_confirms for job, run in each_run(row)}
     where = next((row.partition for row in history.job_confirms), 0)
     for copy in history.copies_of(where):
@@ -63,7 +63,7 @@ def jobs_are_kept(history: History) -> Iterator[str]:
 
 
 def ids_are_held(history: History) -> Iterator[str]:
-    """P6: as long as a delayed record is not due, no other one with its id is stored."""
+    """P6: until a delayed record is due, no other record with its id is stored."""
     error_ms = 2 * history.clock_error_ms + history.late_ms
     stored: dict[int, list[tuple[Job, int]]] = defaultdict(list)
     for row in history.job_confirms:
@@ -80,7 +80,7 @@ def ids_are_held(history: History) -> Iterator[str]:
 
 
 def each_run(row: JobConfirmed) -> Iterator[tuple[Job, bool]]:
-    """Each job of a confirmed batch, and whether it was known."""
+    """Yield each job of a confirmed batch, and whether it was a duplicate."""
     jobs = list(row.jobs)
     if not row.runs:
         yield from ((job, False) for job in jobs)
@@ -90,18 +90,18 @@ def each_run(row: JobConfirmed) -> Iterator[tuple[Job, bool]]:
 
 
 def at_most_once(history: History) -> Iterator[str]:
-    """P8: without acks nothing is handed out a second time."""
+    """P8: to a group without acks, each record is delivered once at most."""
     seen = (
         Counter(offset for _, offset, _ in handed(history)) if history.mode == "at most once" else Counter()
     )
     for offset, count in seen.items():
         if count > 1:
-            yield f"P8 {offset} was handed out {count} times, at most once was asked for"
+            yield f"P8 {offset} was delivered {count} times, at most once was asked for"
 
 
 def one_at_a_time(history: History) -> Iterator[str]:
-    """P10: in one term, what an exclusive group holds is in one hand; what a key-ordered one holds, in one
-    hand for each key, and new records of a key come in order."""
+    """P10: in one term, one consumer holds all records of an exclusive group, and one consumer holds all
+    records of a key in a key-ordered group. The first attempts of a key come in the order of its records."""
     if history.mode not in ("exclusive", "key_ordered"):
         return
     ends = let_go(history)
@@ -133,9 +133,10 @@ def one_at_a_time(history: History) -> Iterator[str]:
 
 
 def keys_stay_closed(history: History) -> Iterator[str]:
-    """P10: with key order, a new record of a key is not delivered while an earlier one of it is not done. A
-    consumer with runs of keys may have some more: more than a part of its credit would be kept from records
-    of other keys. The leader that heard the ack may not be the one that stored it."""
+    """P10: with key order, a new record of a key is delivered only when the earlier ones of that key are
+    done. A consumer with runs of keys (RUNNERS) may hold several records of a key: a part of its credit, so
+    that the rest is left for other keys. Times of acks are read from the copies, because the leader that
+    heard an ack may not be the one that stored it."""
     if history.mode != "key_ordered":
         return
     done: dict[int, int] = {}  # offset -> when, by leader time
@@ -168,7 +169,7 @@ def keys_stay_closed(history: History) -> Iterator[str]:
 
 
 def let_go(history: History) -> dict[str, list[tuple[int, int, int]]]:
-    """For each consumer, in order of time: from when on it may have a range no more."""
+    """Return for each consumer, in order of time, when it stopped holding which range: (time, first, end)."""
     ends: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for row in sorted([*history.released, *history.asked], key=lambda row: row.time_ms):
         ends[row.consumer].append((row.time_ms, row.first, row.end))
@@ -186,12 +187,14 @@ def gone(ends: list[tuple[int, int, int]], before: Pushed, offset: int, now_ms: 
 
 
 def in_time(history: History) -> Iterator[str]:
-    """P11, P12: nothing comes before it is due, or after its time is over; what is due gets its offset. A
-    delay can be early only after machines booted, because wall clocks are off by some milliseconds."""
+    """P11: no record is delivered before it is due, and a due record gets its offset. P12: no record is
+    delivered after its time to live. A delay may be too short only in runs in which machines booted: boot
+    clocks begin anew then, and wall clocks, which are off by some milliseconds, must do."""
     error_ms = history.clock_error_ms
     early_ms = max(2 * error_ms, history.late_ms + error_ms) if history.counts.get("boot") else 0
     acked: dict[tuple[int, int], int] = {}
-    # decided with its ack; it leaves when that is on a majority of disks, however late
+    # A record of "at most once" is acked before it is sent. It leaves when that ack is on a majority of
+    # disks, so its time to live counts at the ack.
     if history.mode == "at most once":
         for copy in history.copies:
             acked |= {
@@ -208,23 +211,23 @@ def in_time(history: History) -> Iterator[str]:
     }
     for row, offset, job in handed(history):
         if row.time_ms < job.due_ms - early_ms:
-            yield f"P11 {offset} was handed out at {row.time_ms}, and is due at {job.due_ms}"
+            yield f"P11 {offset} was delivered at {row.time_ms}, and is due at {job.due_ms}"
         over_ms = given.get((row.partition, offset), row.led_ms) + job.ttl_ms
         decided_ms = min(row.led_ms, acked.get((row.partition, offset), row.led_ms))
         if job.ttl_ms and decided_ms > over_ms + 2 * error_ms:
-            yield f"P12 {offset} was handed out at {row.time_ms}, and was over at {over_ms}"
+            yield f"P12 {offset} was delivered at {row.time_ms}, and was over at {over_ms}"
     for copy in history.copies:
         for where, values in copy.scheduled.items():
             for value in values if where in history.shard_of else ():
-                # what it was on its way is not in its age
+                # a copy counts the delay from the arrival of the publish, not from its sending
                 due_ms = history.jobs[value].due_ms + history.way_ms[value]
                 if due_ms < history.end_ms - LATE_MS - 2 * error_ms:
                     yield f"P11 {value!r} has no offset on {copy.name}, and was due at {due_ms}"
 
 
 def _ends(failed: list[int], given: list[int]) -> list[int]:
-    """Of the times at which a failure was confirmed, those that ended an attempt: who says it twice of one,
-    as when the record came doubled over the wire, has failed once."""
+    """Return the times at which a failure ended an attempt. A consumer that got a record twice over the wire
+    reports its failure twice, and has failed once."""
     ends: list[int] = []
     for time_ms in failed:
         if any((ends[-1] if ends else -1) < at <= time_ms for at in given):
@@ -233,8 +236,8 @@ def _ends(failed: list[int], given: list[int]) -> list[int]:
 
 
 def attempts_are_counted(history: History) -> Iterator[str]:
-    """P13: who has failed as often as it may is a dead letter, once, and does not come again; who is one has
-    failed."""
+    """P13: a record whose attempts are used up is a dead letter, and is not delivered again. A dead letter of
+    failures has used up its attempts."""
     jobs = {offset: history.jobs[value] for value, offset in offset_of(history).items()}
     failed: dict[int, list[int]] = defaultdict(list)
     for row in history.failed:
@@ -254,13 +257,13 @@ def attempts_are_counted(history: History) -> Iterator[str]:
     over: dict[int, int] = {}
     for offset, times in failed.items():
         if offset not in jobs:
-            continue  # P1 and P3 tell of it
+            continue  # P1 and P3 report it
         most, ends = jobs[offset].attempts or ATTEMPTS_MAX, _ends(sorted(times), given[offset])
         if len(ends) >= most and offset not in acked:  # a failure that comes after an ack changes nothing
             over[offset] = ends[most - 1]
     for row, offset, _ in handed(history):
         if offset in over and row.time_ms > over[offset]:
-            yield f"P13 {offset} was handed out at {row.time_ms}, its last attempt was over at {over[offset]}"
+            yield f"P13 {offset} was delivered at {row.time_ms}, its last attempt was over at {over[offset]}"
     tries = Counter(offset for _, offset, _ in handed(history))
     for copy in history.copies:
         for (where, group), dead in copy.dead.items():
@@ -280,7 +283,7 @@ def attempts_are_counted(history: History) -> Iterator[str]:
 
 
 def attempts_have_begun(history: History) -> Iterator[str]:
-    """P13: a delivery that no consumer began with counts as no attempt."""
+    """P13: only a delivery that a consumer has begun with counts as an attempt."""
     begun: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for said in history.begun:
         for offset in range(said.first, said.end):
@@ -294,8 +297,8 @@ def attempts_have_begun(history: History) -> Iterator[str]:
 
 def starts_are_counted(history: History) -> Iterator[str]:
     """P13: a leader that hears that user code has begun with a record counts that delivery as an attempt,
-    whatever comes of it. Deliveries that waited for an entry are left out, because their leases can be
-    over by the time that they reach the consumer."""
+    even if the consumer then dies. Deliveries that waited for an entry are left out, because their leases can
+    be over by the time that they reach the consumer."""
     started: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
     for said in history.started:
         for offset in range(said.first, said.end):
@@ -319,7 +322,7 @@ def starts_are_counted(history: History) -> Iterator[str]:
 
 
 def done_is_not_dead(history: History) -> Iterator[str]:
-    """P7, P13: what a consumer heard to be acked is no dead letter."""
+    """P7, P13: a record that a consumer heard to be acked is not a dead letter."""
     for copy in history.copies:
         for ack in history.acks:
             dead = copy.dead.get((ack.partition, ack.group), {})
@@ -331,14 +334,14 @@ def done_is_not_dead(history: History) -> Iterator[str]:
 
 
 def routes_are_kept(history: History) -> Iterator[str]:
-    """P16: a consumer gets what its routes match, and nothing else."""
+    """P16: a consumer gets only records whose route it accepts."""
     for row, offset, job in handed(history):
         if history.mode == "routes" and row.consumer == "k1" and not job.route.startswith(b"eu."):
             yield f"P16 {offset} of route {job.route!r} went to {row.consumer}"
 
 
 def topics_are_apart(history: History) -> Iterator[str]:
-    """P2: a group of jobs gets jobs, and no record of another topic."""
+    """P2: the group of jobs gets jobs only, and no records of another topic."""
     for row in history.pushed:
         if row.group == "jobs" and not history.jobs.keys() >= set(row.values):
             yield f"P2 {row.values} went to {row.consumer}, and is of another topic"

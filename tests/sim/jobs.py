@@ -26,10 +26,11 @@ DEDUP_MS = (FOREVER_MS, FOREVER_MS, SHORT_MS)  #: windows of ids
 IDS = 40  #: as many ids, less one, are used again and again
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
 MODES = ("routes", "exclusive", "key_ordered", "at most once", "together", "fair")
-WINDOWS = (None, None, 4, 10)  #: of the group: behind what fails, the rest of its key waits on disk soon
+#: in_flight_max of the group; small ones let records behind a failed one of their key soon wait on disk
+WINDOWS = (None, None, 4, 10)
 RUNNERS = ("k2",)  #: consumers that may hold several records of a key, in a group with key order
 ABSENT = "absent"  #: a group without consumers
-TOGETHER = "together"  #: plain records: what fails of a batch comes again in one slice
+TOGETHER = "together"  #: records without options: the failed records of a batch are redelivered as one slice
 FAIR = "fair"  #: flows take turns, by priority and weight
 FLOWS = ("", "ada", "bob", "cid")
 PRIORITIES = (5, 5, 5, 9, 0)

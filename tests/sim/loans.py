@@ -1,5 +1,8 @@
-"""P23: no leader delivers more records than a consumer lends it: what SUBSCRIBE and CREDIT lend, less what
-RECALLED gives back. Counted from the messages alone."""
+"""P23: no leader delivers more records than a consumer has given it credit for.
+
+SUBSCRIBE and CREDIT add credit, RECALLED takes it back. Counted from the messages alone, not from the state
+of the leader, which a planted bug could have changed.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,16 +17,16 @@ Name = tuple[ShardId, int, str, int]
 
 
 class Loans:
-    """What the consumers of one node lend its leaders, and what those have used."""
+    """The credit that consumers have given the leaders of one node, less the deliveries."""
 
     def __init__(self) -> None:
         self.left: dict[Name, int] = {}  #: records
-        self.most: dict[str, int] = {}  #: by consumer, the most records that it lent at a time
+        self.most: dict[str, int] = {}  #: by consumer, the highest credit in records that it had at a time
         # by subscription and request: records that are credited when the request is stored
         self._joining = defaultdict[Name, dict[int, int]](dict)
 
     def heard(self, shard: ShardId, term: int, sender: str, request_id: int, message: Message) -> None:
-        """A consumer lends."""
+        """Note that a consumer gives credit."""
         if isinstance(message, Subscribe):
             name = shard, term, sender, message.subscription
             self._joining[name][request_id] = message.credit_records
@@ -36,7 +39,7 @@ class Loans:
                 joining[each] += message.records
 
     def said(self, shard: ShardId, term: int, sender: str, request_id: int, message: Message) -> None:
-        """A leader answers: a loan begins, or comes back."""
+        """Note an answer of a leader, which begins a subscription or takes credit back."""
         if isinstance(message, Subscribed):
             name = shard, term, sender, message.subscription
             lent = self._joining[name].pop(request_id, None)
@@ -52,12 +55,13 @@ class Loans:
         self.most[name[2]] = max(self.most.get(name[2], 0), records)
 
     def delivered(self, shard: ShardId, term: int, delivery: Delivery) -> Iterator[str]:
-        """Records leave. Those that waited for an entry may be of a loan that has ended."""
+        """Count a delivery, and yield a fault if it exceeds the credit. A delivery that waited for an entry
+        is left out, because its subscription can have ended meanwhile."""
         name = shard, term, delivery.origin[0].decode(), delivery.subscription
         if delivery.late is not None or name not in self.left:
             return
         count = sum(part.count for part in delivery.parts)
         self.left[name] -= count
         if self.left[name] < 0:
-            yield f"P23 {name[2]} got {count} records, {-self.left[name]} more than it lends in term {term}"
+            yield f"P23 {name[2]} got {count} records, {-self.left[name]} more than its credit in term {term}"
             self.left[name] = 0

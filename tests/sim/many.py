@@ -1,5 +1,4 @@
-"""Runs many seeds on all cores. Prints the faults of each seed and what
-happened in all of them together.
+"""Run many seeds on all cores. Print the faults of each seed, and the sum of the events in all of them.
 
 `python -m sim.many FIRST SEEDS` runs them in this process alone, so that a tracer sees them. With
 `--note` all cores run them, and the result becomes a line of seeds.jsonl (or $GOSSIPQ_RESULTS).

@@ -59,20 +59,20 @@ from sim.small import FAILURES_PER_TURN, LETTERS_PER_TURN, SNAPSHOT_ROWS_PER_TUR
 if TYPE_CHECKING:
     from sim.world import World
 
-PLANNED_SHARDS = 8  #: as many does the cluster think it has; the plan of one of them is followed
-SILENCE_MS = 3_000  #: shorter than in a node, as a run is short
+PLANNED_SHARDS = 8  #: shards for which the cluster makes plans; the simulator runs one to three of them
+SILENCE_MS = 3_000  #: shorter than in a real node, because a run is short
 WALL_MS = 1_700_000_000_000
-CLOCK_ERROR_MS = 100  #: of a wall clock that is right
+CLOCK_ERROR_MS = 100  #: the largest error of a wall clock that counts as right
 FAILED_AT_ONCE = 12  #: records that one message of a client may give back
-LATE_TIME_MS = 9_000  #: an anchor may go back to a message that was slow (4 s), and met a pause (3.5 s)
-FELL_MS = 5  #: by which timer time may be slewed back between the election of a leader and its first turn
+LATE_TIME_MS = 9_000  #: how late leader time may be: a slow message (4 s) that met a pause (3.5 s), and more
+FELL_MS = 5  #: how far timer time may be slewed back between the election of a leader and its first turn
 EVERYTHING = 2**62
-LIVES_MS = 1_000  #: a node that was heard within it lives
+LIVES_MS = 1_000  #: a node that answered within this time counts as alive
 _values: dict[bytes, tuple[bytes, ...]] = {}
 
 
 class Crashed(BaseException):
-    """The process ends here, between two effects."""
+    """The process ends here, between two effects of a turn: the point at which a real node may be killed."""
 
 
 def session_of(sender: str) -> SessionId:
@@ -89,7 +89,7 @@ def values_of(body: bytes, first: int, count: int) -> tuple[bytes, ...]:
 
 
 class MeantFault(Exception):
-    """A fault of the node that a test raises: the node is to contain it."""
+    """A fault that a planted condition raises in a node. The node must contain it."""
 
 
 class Node:
@@ -113,13 +113,13 @@ class Node:
         self.turns = Turn([], self.open, self.abort)
         self.dead = ""  #: why it never comes back
         self.unreadable: set[int] = set()  #: shards whose disk was found to be torn when they were opened
-        self.torn = False  #: its disk is damaged, and nobody has noticed yet
+        self.torn = False  #: its disk is damaged, and its checksums have not shown it yet
         self.up = False
         self.paused_until = 0
         self.busy_until = 0
-        self.took_ms = 0  #: the commit of this turn: what follows from it leaves that much later
-        self.lost = (0, -1)  #: what was sent between these times, and not received yet, never arrives
-        self.steps = 0  #: messages of clients since the last commit, each of which may be entries
+        self.took_ms = 0  #: how long the commit of this turn takes; its messages leave after that
+        self.lost = (0, -1)  #: messages that were sent between these times and have not arrived are lost
+        self.steps = 0  #: messages of clients since the last commit; each can make entries of failures
         self.inbox: deque[tuple[object, ...]] = deque()
         self.sessions: dict[bytes, int] = {}  #: boot time at which each was heard last
         self.places: dict[str, tuple[str, int]] = {}  #: by copy: its address on the roster, since when
@@ -133,13 +133,14 @@ class Node:
         #: since when a shard, in one term, has something of a session
         self.members: dict[tuple[int, int, bytes], int] = {}
         self.wake_at: int | None = None
-        self.on_disk: dict[int, tuple[int, str, int]] = {}  #: shard -> term, vote, applied that it said last
+        #: shard -> term, vote and applied index at the last check
+        self.on_disk: dict[int, tuple[int, str, int]] = {}
         #: shard -> term that it led, index known to be committed
         self.traced: dict[int, tuple[int, int]] = {}
         #: by shard and term: how many leaders had a timer time when this one's was compared with them
         self.checked_timers: dict[tuple[int, int], int] = {}
         self.noted_roster: tuple[Shard | None, int] = (None, -1)  #: the roster of `places`
-        #: version of the roster, and what follows from it
+        #: version of the roster, and the targets that `plan` makes of it
         self.planned: tuple[int, dict[int, Target]] = (0, {})
 
     def clock(self) -> Now:
@@ -148,23 +149,23 @@ class Node:
 
     @property
     def disk(self) -> Disk:
-        """Of the meta shard."""
+        """The disk of the meta shard."""
         return self.disks[0]
 
     @property
     def shard(self) -> Shard | None:
-        """The meta shard; None while it is down, or reads its disk again."""
+        """The copy of the meta shard; None while the node is down or reads its disk again."""
         return self.shard_of(0)
 
     def shard_of(self, shard: int) -> Shard | None:
         return self.turns.shards.get(shard) if self.turns.is_open else None
 
     def shards(self) -> list[Shard]:
-        """Those that are open; none while it is down, or reads its disk again."""
+        """Return the open copies; none while the node is down or reads its disk again."""
         return list(self.turns.shards.values()) if self.turns.is_open else []
 
     def boot_anew(self, ago_ms: int) -> None:
-        """The machine, not the process alone."""
+        """Boot the machine anew, so that its boot clock starts from 0 too."""
         self.boot_at = self.world.now - ago_ms
         self.settings = msgspec.structs.replace(self.settings, boot=f"{self.settings.boot}1")
 
@@ -174,22 +175,23 @@ class Node:
         if self.dead or self.up:
             return
         self.up = True
-        self.wake_at = None  # a turn that came while it was down was none
+        self.wake_at = None  # a turn that was due while it was down was dropped
         self.turns = Turn(range(self.world.shards), self.open, self.abort)
         self.world.wake(self, 0)
 
     def read(self) -> None:
-        """Opens its disk now, whenever its next turn is."""
+        """Open its disks now, before its next turn."""
         self.turns = Turn(range(self.world.shards), self.open, self.abort)
         run(self, self.turns, self.clock(), lambda: None)
 
     def stop(self, why: str) -> None:
-        """R17: a damaged copy neither votes nor leads; it is replaced under a new name."""
+        """Stop a node for good. R17: a damaged copy neither votes nor leads, and is replaced under a new
+        name."""
         self.dead, self.up = why, False
         self.world.history.count("corrupt")
 
     def end(self, why: str) -> None:
-        """Ended for good, by its operator."""
+        """End a node for good, as its operator does."""
         self.abort()
         self.dead, self.up, self.turns = why, False, Turn([], self.open, self.abort)
 
@@ -201,8 +203,8 @@ class Node:
             self.world.history.count("polite end")
 
     def crash(self, power: bool = False) -> None:
-        """The process ends; with `power`, so does its machine: what its kernel held, of the disk and of the
-        network, is gone."""
+        """End the process. With `power` its machine ends too, and with it the writes that were not synced and
+        the messages that its kernel had not sent."""
         for disk in self.disks:
             disk.lose() if power else disk.undo()
         if power:
@@ -243,7 +245,7 @@ class Node:
         self.world.wake(self, wait_ms)
 
     def _work(self) -> None:
-        """What has come; a node that reads its disk again drops it."""
+        """Handle up to 64 messages of the inbox. A node that reads its disk again drops them."""
         if not self.turns.is_open:
             self.inbox.clear()
             return
@@ -307,7 +309,8 @@ class Node:
             self.world.post_copy(self, mail.to, shard.id, shard.term, mail.message, [], mail.rows)
 
     def refused(self, error: StoreError) -> None:
-        """Memory is ahead of disk: it is dropped, and read again from disk."""
+        """Drop the state in memory after a failed commit, because it is ahead of the disk. The turn reads it
+        again."""
         self.inbox.clear()
         self.world.history.count("failed commit")
 
@@ -319,21 +322,22 @@ class Node:
         self.stop(str(error))
 
     def _seek_leader(self, shard: Shard, now: Now) -> None:
-        """Whoever may lead is asked, also by a copy that should be here."""
+        """Ask all other nodes for a shard that may no longer belong here, as a node asks a new leader."""
         if shard.peers.emptying:
+            # the copy deletes the rows of a shard that moved away
             self.world.history.count("lets go of rows")
         if question := shard.peers.stray(now.boot_ms):
             for name in [name for name in self.world.nodes if name != self.name]:
                 self.world.post_copy(self, name, shard.id, shard.term, question, [], b"")
 
     def _aim(self, shard: Shard) -> None:
-        """Every copy has the roster from its own ledger, as old as that may be; where copies stay, each shard
-        has another one that should lead."""
+        """Set the target of a shard. With a roster, a node plans by the roster in its own ledger, which may
+        be old. In runs whose copies stay, each shard prefers another leader."""
         if not self.world.steered:
             shard.target = self.world.standing_target(shard.id)
             return
         meta = self.shard
-        if meta is None or meta.replica.hollow:  # its own copy says nothing: other nodes do
+        if meta is None or meta.replica.hollow:  # it has no roster of its own yet, and asks the leader
             leader = self.world.leader()
             meta = leader.shard if leader is not None else None
         if meta is not None and meta.ledger.cluster.roster_version > self.planned[0]:
@@ -367,7 +371,7 @@ class Node:
         assert isinstance(message, Message)
         assert isinstance(batch, bytes)
         if self.world.calm and sender == "operator":
-            return  # who decides what is frozen must know the voters
+            return  # a late change of voters would make the frozen nodes a majority
         origin, session = (sender.encode(),), session_of(sender)
         self.steps += 1
         self.unanswered[shard.id, origin, request_id] += 1
@@ -411,7 +415,7 @@ class Node:
             self._check_original(shard, message.member)
 
     def _begun(self, sender: str, message: Message) -> None:
-        """Notes what a consumer says to have begun with, by STARTED or by how it ended."""
+        """Note the records that a consumer has begun with: it sent STARTED, or the record failed."""
         party = self.world.parties[sender]
         ranges: list[Range] = []
         if isinstance(message, Started) or (isinstance(message, Nack) and _ends(message)):
@@ -545,7 +549,7 @@ class Node:
     # --- what the copy itself must keep (I1 to I10) ---------------------------------------------------------
 
     def _check_disk(self, shard: Shard) -> None:
-        """I7: term, vote and applied index never go back on one disk."""
+        """I7: term, vote and applied index never go back on one disk, whatever the node forgot in a crash."""
         hard, applied = shard.replica.hard, shard.ledger.meta.applied
         term, vote, before = self.on_disk.get(shard.id, (0, "", 0))
         if hard.term < term or (hard.term == term and vote and hard.vote != vote):
@@ -555,15 +559,18 @@ class Node:
         self.on_disk[shard.id] = hard.term, hard.vote, applied
 
     def _check_budgets(self) -> None:
-        """I12: a leader makes no more entries of failures in a turn than its budget says, besides what
-        clients said one by one; a turn reads no more rows of a snapshot; an entry of a replay or purge takes
-        no more dead letters than the budget, of a requeue one, of a cancel or an edit that of its record in
-        each group."""
+        """I12: the work of a turn is bounded.
+
+        A leader logs no more failures in a turn than its budget, and those that clients reported. An entry of
+        a replay or a purge takes at most LETTERS_PER_TURN dead letters, an entry of a requeue one. A cancel
+        or an edit takes the dead letter of its record in each group.
+        """
         said, self.steps = self.steps, 0
         for shard in self.shards():
             disk, applied = self.disks[shard.id], self.on_disk.get(shard.id, (0, "", 0))[2]
             budget = 2 * (FAILURES_PER_TURN + 1) + FAILED_AT_ONCE * said
-            if shard.leading and len(disk.log.journal) > budget:  # else too few were made, whatever they are
+            # decoding costs time, and a journal of fewer entries cannot exceed the budget
+            if shard.leading and len(disk.log.journal) > budget:
                 rows = [disk.log.rows.get(key) for key, before in disk.log.journal if before is None]
                 kinds = Counter(log.decode_row(0, row).kind for row in rows if row is not None)
                 made = kinds[log.DEAD] + kinds[log.FAIL]
@@ -587,7 +594,8 @@ class Node:
     def _check_reading(self) -> None:
         for disk in self.disks:
             for reader in disk.state.readers:
-                if reader.rows > 2 * (SNAPSHOT_ROWS_PER_TURN + 1):  # it looks before its sync and after it
+                # a turn reads once before its sync and once after it
+                if reader.rows > 2 * (SNAPSHOT_ROWS_PER_TURN + 1):
                     self.world.broken(f"I12 {self.name} reads {reader.rows} rows of a snapshot in one turn")
                 reader.rows = 0
 
@@ -606,8 +614,8 @@ class Node:
         self.places = places
 
     def _check_answers(self, shard: Shard, effects: Effects) -> None:
-        """P25: a request has one answer: a confirm, a reply, or that it was abandoned. One that
-        came twice may have two.
+        """P25: each request has one answer: a confirm, a reply, or the note that it was abandoned. A request
+        that arrived twice may have two answers.
         """
         if not (effects.confirms or effects.replies or effects.enclosed or effects.abandoned):
             return
@@ -638,7 +646,7 @@ class Node:
                 self.world.broken(text)
 
     def _trace(self, shard: Shard) -> None:
-        """I3: what is committed is the same everywhere. I11: the time of a leader that serves is right."""
+        """I3: a committed entry is the same on all copies. I11: the time of a leader that serves is right."""
         off_ms = shard.desk.leader_ms - WALL_MS - self.world.now
         if shard.serving and not -LATE_TIME_MS < off_ms < 2 * CLOCK_ERROR_MS:
             self.world.broken(f"I11 {self.name} leads with time that is {off_ms} ms ahead")
@@ -655,11 +663,12 @@ class Node:
             world.committed(self, shard, replica.commit, replica.point(replica.commit).chain)
 
     def _check_timers(self, shard: Shard) -> None:
-        """I16: what waits by the timer time of one leader waits as long under the next ones. When a machine
-        boots, wall clocks may have to do."""
+        """I16: a delay is as long under the next leaders as under the leader that began it. Runs in which a
+        machine booted are left out: a boot clock that begins anew leaves only wall clocks, which have
+        errors."""
         before, led = self.world.timers.setdefault(shard.id, {}), (shard.id, shard.term)
         if self.checked_timers.get(led) == len(before):
-            return  # both this leader and those before it are as they were
+            return  # no leader was added since the last comparison
         off_ms = before.setdefault(shard.term, shard.desk.timer_ms - WALL_MS - self.world.now)
         self.checked_timers[led] = len(before)
         least_ms = min((each for term, each in before.items() if term < shard.term), default=off_ms)
@@ -669,7 +678,7 @@ class Node:
     # --- the end --------------------------------------------------------------------------------------------
 
     def dump(self, shard: Shard) -> Copy:
-        """What it has of this shard."""
+        """Return the state of a copy, as the checkers read it."""
         disk = self.disks[shard.id]
         shard.ledger.flush()
         ledger, found, given = shard.ledger, {}, dict[int, dict[int, int]]()
@@ -749,7 +758,7 @@ class Node:
         )
 
     def jobs_over(self, shard: Shard, partition: int, now_ms: int) -> set[int]:
-        """Offsets of the jobs that have expired by then, leader time."""
+        """Return the offsets of the jobs that have expired at `now_ms`, leader time."""
         ledger, disk, over = shard.ledger, self.disks[shard.id], set[int]()
         state = ledger.partitions[partition]
         for first, end, part in ledger.slices.between(partition, state.first, state.next):
@@ -769,7 +778,7 @@ class Node:
         dict[tuple[int, str], dict[int, int]],
         dict[tuple[int, str], dict[int, tuple[bytes, int]]],
     ]:
-        """Records without an offset, dead letters, when records were acked, and results."""
+        """Return records without an offset, dead letters, the times of acks, and results."""
         disk, ledger, scheduled, dead = (
             self.disks[shard.id],
             shard.ledger,
@@ -784,7 +793,8 @@ class Node:
         for key, raw in disk.state.scan(b"L", b"M"):
             partition, group_id, first = records.U64X3.unpack_from(key, 1)
             row = decode_dead(raw)
-            if partition in ledger.partitions and group_id in ledger.groups:  # else it is still being swept
+            # the sweeper has not removed the rows of removed groups yet
+            if partition in ledger.partitions and group_id in ledger.groups:
                 rows = dead.setdefault((partition, ledger.groups[group_id].name), {})
                 rows.update(dict.fromkeys(range(first, row.end), row.reason))
         acked: dict[tuple[int, str], dict[int, int]] = {}
@@ -809,7 +819,8 @@ class Node:
         return scheduled, dead, acked, results
 
     def _digest(self, shard: Shard) -> str:
-        """Of the state that entries made; what each copy sweeps in its own time is left out."""
+        """Hash the state that entries made. Rows that each copy sweeps in its own time are left out: copies
+        may differ in them and still agree."""
         partitions, state = shard.ledger.partitions, self.disks[shard.id].state
         ending = {key for key, _ in state.scan(b"d", records.after(b"d"))}  # groups, by partition
         digest = blake2b(digest_size=8)

@@ -1,6 +1,7 @@
-"""Rules broken on purpose, one at a time, in the test alone: a simulator that does not see them sees nothing.
+"""Planted bugs: each patches one rule of the core and names the check that must find it.
 
-Each is a patch of one rule, and the check that must see it; `sim.hunt` looks for it over fresh seeds.
+They test the simulator: a check that misses its planted bug would miss a real one too. `sim.hunt` runs each
+of them over fresh seeds. The docstring of a patch says what the core does wrong under it.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,23 +78,23 @@ from sim.node import MeantFault, Node
 from sim.world import FIXED, STEERED, Probe, World
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-WAY_MS = 200  #: that a message is on its way, at the most, between hosts that are far away
+WAY_MS = 200  #: the longest time that a message needs between two distant hosts
 
 
 class Planted(NamedTuple):
-    """A broken rule, the label of the check that must see it, and what its clusters have in common, so that
-    it can show."""
+    """A planted bug, the check that must find it, and the runs in which it can show."""
 
     plant: Patch
-    trips: str  #: as texts of `sim.checks.failures` begin with, or the name of an error of the core's own
+    trips: str  #: the label of its fault, or the name of an error that the core raises
     adversary: bool = False  #: leaders fall at the worst moment
-    under: Patch | None = None  #: what happens in every run
+    under: Patch | None = None  #: a second patch, which makes the conditions that the bug needs
     kinds: tuple[str, ...] = FIXED  #: of clusters
     modes: tuple[str, ...] = MODES  #: of groups of jobs
 
 
 def leaders_are_cut_off(patch: pytest.MonkeyPatch) -> None:
-    """Each leader serves for a while; then no other copy hears it for some seconds, and its clients do."""
+    """Cut each leader off from the other copies after a while, for some seconds. Its clients still reach
+    it."""
 
     def later(faults: Faults, node: Node, shard: Shard) -> None:
         after_ms, for_ms = faults.dice.randrange(300, 1_500), faults.dice.randrange(2_000, 4_000)
@@ -103,8 +104,8 @@ def leaders_are_cut_off(patch: pytest.MonkeyPatch) -> None:
 
 
 def some_nodes_are_far_away(patch: pytest.MonkeyPatch) -> None:
-    """Leaders are cut off, and each two hosts are another way apart, so one copy hears of a leader sooner
-    than the next leader does."""
+    """Cut leaders off, and give each pair of hosts its own delay, so that another copy hears of a leader
+    sooner than the next leader does."""
     delays = Faults.delays
 
     def far(faults: Faults, source: str, target: str) -> list[int]:
@@ -117,8 +118,8 @@ def some_nodes_are_far_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaders_fall_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Each leader is cut off, with its clients, when its first words may be committed; and the one before it,
-    which took more than that in the same way, is there again."""
+    """Cut each leader off, with its clients, when its first entries may be committed. At the same time the
+    leader before it is reachable again, whose log has more entries that were not committed."""
 
     def fall(faults: Faults, node: Node, shard: Shard) -> None:
         faults.cuts.clear()
@@ -128,7 +129,7 @@ def leaders_fall_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
-    """What was taken is said to be on disk, and the turn does not sync."""
+    """A leader confirms entries before its disk has them, and the turn does not sync."""
     patch.setattr(Shard, "promised", property(lambda shard: shard.replica.hard_changed))
     patch.setattr(Replica, "dirty", property(lambda replica: replica.hard_changed))
     advance = Shard.advance
@@ -175,13 +176,13 @@ def compare_index_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def quorum_of_the_visible(patch: pytest.MonkeyPatch) -> None:
-    """A majority of those that answer, be they one."""
+    """A majority of the copies that answer is enough, even if only one answers."""
     patch.setattr(voters, "quorum_size", lambda names: max(1, len(names) // 2))
 
 
 def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
-    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); the NOOP comes a
-    little later."""
+    """A leader commits an entry of an older term as soon as a majority has it, without an entry of its own
+    term behind it (figure 8 of the Raft paper). The NOOP, which would hide that, comes 100 ms later."""
     tick, propose, advance, take_over = Shard.tick, Desk.propose, Replica._advance, Shard._take_over
     led_ms: dict[Shard, int] = {}  # when it took over
 
@@ -220,7 +221,7 @@ def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
-    """A disk is lost, and the copy comes back empty under its old name."""
+    """A copy whose disk was lost returns empty under its old name, and votes."""
 
     def reborn(faults: Faults, node: Node) -> None:
         for table in node.disk.tables:
@@ -244,8 +245,8 @@ def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_to_commit(patch: pytest.MonkeyPatch) -> None:
-    """A follower of a new leader drops what it does not know to be committed (as Kafka did before
-    KIP-101)."""
+    """A follower that hears a new leader drops all entries that it does not know to be committed, as Kafka
+    did before KIP-101."""
     hear = Replica.hear
 
     def cut(replica: Replica, leader: str) -> None:
@@ -270,7 +271,7 @@ def push_before_commit(patch: pytest.MonkeyPatch) -> None:
 def acked_before_commit(patch: pytest.MonkeyPatch) -> None:
     def early(gathering: Outbox, index: int, *waiters: Any) -> None:
         for waiter in waiters:
-            waiter.entries += 1  # nothing will take it back
+            waiter.entries += 1  # no later outcome takes the answer back
             gathering._desk.reply(waiter, Acked(waiter.lost))
 
     patch.setattr(Outbox, "_waits", early)
@@ -290,7 +291,7 @@ def snapshot_without_producers(patch: pytest.MonkeyPatch) -> None:
 
 
 def lease_not_checked(patch: pytest.MonkeyPatch) -> None:
-    """A leader that was paused or cut off goes on as if nothing had happened."""
+    """A leader that was paused or cut off delivers without asking whether it still leads."""
     patch.setattr(Replica, "holds_lease", property(lambda replica: replica.role == "leader"))
     patch.setattr(Replica, "keep_leading", lambda replica: replica._advance())
 
@@ -311,7 +312,7 @@ def wall_clock_in_apply(patch: pytest.MonkeyPatch) -> None:
 
 
 def reader_drops_last_batch(patch: pytest.MonkeyPatch) -> None:
-    """Of the checkers themselves: the drain at the end misses something."""
+    """A bug of the checkers, not of the core: the dump of a copy lacks the last record of each partition."""
     dump = Node.dump
 
     def short(node: Node, shard: Shard) -> Copy:
@@ -324,7 +325,7 @@ def reader_drops_last_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def quorums_that_do_not_meet(patch: pytest.MonkeyPatch) -> None:
-    """Several voters change at once."""
+    """Several voters change in one entry, so that two majorities need not share a copy."""
     patch.setattr(
         Peers,
         "check_change",
@@ -333,7 +334,7 @@ def quorums_that_do_not_meet(patch: pytest.MonkeyPatch) -> None:
 
 
 def memory_ahead_of_disk(patch: pytest.MonkeyPatch) -> None:
-    """After a failed commit the worker goes on with what it has in memory."""
+    """After a failed commit, the worker keeps the state in memory instead of reading it from disk again."""
 
     commit = Node.commit
 
@@ -347,7 +348,7 @@ def memory_ahead_of_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
-    """What apply knows of a producer comes from memory alone, which a restart empties."""
+    """Applying an entry reads the state of a producer from memory alone, which a restart empties."""
 
     def remembered(producers: Producers, partition: int, producer: bytes) -> Producer:
         return producers._opened.setdefault((partition, producer), Producer(None))
@@ -356,12 +357,12 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
 
 
 def handed_out_when_over(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks whether a record has expired."""
+    """A leader delivers records without checking whether they have expired."""
     patch.setattr(Selector, "is_expired", lambda self, view, first, end, attempts, place: (False, end))
 
 
 def living_records_hide_expired_ones(patch: pytest.MonkeyPatch) -> None:
-    """Without a consumer, records expire only at the front of the new ones."""
+    """In a group without a consumer, a record expires only when no older record waits before it."""
     waiting = Expiry._waiting
 
     def front(expiry: Expiry, view: PartitionView, first: int, end: int) -> list[tuple[int, int, int]]:
@@ -387,26 +388,27 @@ def early(patch: pytest.MonkeyPatch) -> None:
 
 
 def ids_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Every id is as old as no window is long."""
+    """Every id counts as older than the dedup window."""
     find = Dedup.sort_out
     patch.setattr(Dedup, "sort_out", lambda self, *what: find(self, *what[:4], -1, *what[5:]))
 
 
 def ids_leave_before_their_records_are_due(patch: pytest.MonkeyPatch) -> None:
-    """The window of an id begins when its record is published, however long that is delayed."""
+    """The dedup window of an id begins when its record is published, even if the record is delayed."""
     find = Dedup.sort_out
     patch.setattr(Dedup, "sort_out", lambda self, *what: find(self, *what[:5]))
 
 
 def ids_meet_again(patch: pytest.MonkeyPatch) -> None:
-    """Jobs ask for delays and a few ids, whose window is shorter than most delays."""
+    """Give jobs delays and a few ids, with a dedup window that is shorter than most delays."""
     patch.setattr(jobs, "ASKS", (DELAY, ID_HASH))
     patch.setattr(jobs, "DEDUP_MS", (jobs.SHORT_MS,))
     patch.setattr(jobs, "IDS", 6)
 
 
 def two_at_once(patch: pytest.MonkeyPatch) -> None:
-    """An exclusive group gives to everybody, and a key to whoever asks."""
+    """A leader delivers to all consumers of an exclusive group, and records of one key to several
+    consumers."""
     for module in (consumers, dispatch, selector):
         patch.setattr(module, "EXCLUSIVE", "")
     patch.setattr(Keys, "allowed", lambda self, hashes, *rest: len(hashes))
@@ -423,7 +425,7 @@ def one_attempt_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def at_most_once_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What is handed out for good is not stored as done."""
+    """A leader delivers to a group without acks and does not store the records as done."""
 
     def ack_on_delivery(
         settlement: Settlement, subscription: Subscription, view: PartitionView, first: int, end: int
@@ -439,7 +441,7 @@ def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 
 def names_not_unique(patch: pytest.MonkeyPatch) -> None:
-    """A row enters the roster, and whoever had the name stays."""
+    """A new row of the roster does not replace an older row with the same name."""
 
     def member(state: ClusterState, entry: Entry, payload: payloads.RosterChange) -> outcomes.Outcome:
         copy = payload.member.copy
@@ -454,7 +456,7 @@ def names_not_unique(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_ahead_of_own_disk(patch: pytest.MonkeyPatch) -> None:
-    """Two others have it: this leader applies what its own disk has not."""
+    """A leader commits an entry that two other copies have, before its own disk has it."""
     advance = Replica._advance
 
     def ahead(replica: Replica) -> None:
@@ -467,7 +469,7 @@ def commit_ahead_of_own_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_wall_clock(patch: pytest.MonkeyPatch) -> None:
-    """Who leads trusts its own wall clock, whatever the others say and boot times know."""
+    """A leader uses its own wall clock, instead of the clocks of a majority and its boot clock."""
     lead = ClusterTime.lead
 
     def trusting(time: ClusterTime, voters: list[str], last_ms: int) -> None:
@@ -478,23 +480,25 @@ def one_wall_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_clock_heard(patch: pytest.MonkeyPatch) -> None:
-    """Instead of a majority of wall clocks the latest one counts."""
+    """The latest wall clock decides, instead of the time that a majority of clocks has passed."""
     patch.setattr(cluster_time, "passed", lambda clocks, voters: max(clocks))
 
 
 def delays_go_by_leader_time(patch: pytest.MonkeyPatch) -> None:
-    """A delay ends by the time of its leader, which may be ahead of that of the leader that stored it."""
+    """A delay ends by the time of the present leader, which may be ahead of the leader that stored the
+    delay."""
     patch.setattr(ClusterTime, "timer_ahead_ms", ClusterTime.ahead_ms)
 
 
 def all_expire_at_once(patch: pytest.MonkeyPatch) -> None:
-    """What has failed, or is over, becomes entries in one turn, however much it is."""
+    """A leader logs all failed and expired records in one turn, without a budget."""
     patch.setattr(Budget, "__bool__", lambda budget: True)
     patch.setattr(Holdings, "overdue", property(lambda holdings: False))
 
 
 def group_of_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
-    """A subscription that was checked before its topic went is not checked again when it is applied."""
+    """A subscription that was checked before its topic was removed is not checked again when it is
+    applied."""
     group = Ledger._group
 
     def unchecked(ledger: Ledger, entry: Entry, payload: payloads.GroupChange) -> outcomes.Outcome:
@@ -510,7 +514,7 @@ def group_of_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def removal_not_carried_on(patch: pytest.MonkeyPatch) -> None:
-    """The next leader of the meta shard forgets what the one before it had begun to remove."""
+    """A new leader of the meta shard forgets the topics that the leader before it had begun to remove."""
     lead = TopicRegister.lead
 
     def forgetful(register: TopicRegister) -> None:
@@ -523,12 +527,12 @@ def removal_not_carried_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def tail_without_bound(patch: pytest.MonkeyPatch) -> None:
-    """A leader takes publishes however far the disks of its followers are behind."""
+    """A leader accepts publishes without a bound, when the disks of its followers are far behind."""
     patch.setattr(Desk, "crowded", property(lambda desk: False))
 
 
 def disks_are_slow(patch: pytest.MonkeyPatch) -> None:
-    """All but one, again and again."""
+    """Slow down all disks but one, for 3 of each 4 seconds."""
 
     def commit_ms(faults: Faults, node: Node) -> int:
         slow = not faults.world.calm and node.name != "a.1" and faults.world.now % 4_000 > 1_000
@@ -538,7 +542,7 @@ def disks_are_slow(patch: pytest.MonkeyPatch) -> None:
 
 
 def acks_believed(patch: pytest.MonkeyPatch) -> None:
-    """Whatever a consumer says that it has done is done."""
+    """A leader accepts an ack without checking that the consumer got the record."""
     patch.setattr(Settlement, "_not_repeated", lambda settlement, view, consumer, parts: [])
 
 
@@ -548,7 +552,7 @@ def snapshot_read_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def letters_at_once(patch: pytest.MonkeyPatch) -> None:
-    """A replay or a purge is one entry, of however many dead letters."""
+    """A replay or a purge is one entry, even of very many dead letters."""
     piece = LetterJob.piece
 
     def whole(job: LetterJob, cursor: Any) -> Any:
@@ -560,8 +564,8 @@ def letters_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def leadership_to_who_cannot_store(patch: pytest.MonkeyPatch) -> None:
-    """A copy that answers counts as one that keeps up; leadership is handed to it without a trial, and again
-    at once when that fails."""
+    """A copy that answers counts as one that keeps up, even if its disk is full. Leadership moves to it
+    without a trial, and again at once when that has failed."""
 
     def judge(progress: Progress, saved: int, now_ms: int) -> None:
         progress.synced &= now_ms < progress.heard_ms + limits.ELECTION_MS
@@ -575,8 +579,9 @@ def leadership_to_who_cannot_store(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_should_lead_has_a_full_disk(patch: pytest.MonkeyPatch) -> None:
-    """When all is healed, who should lead the shard of the first probe ends, comes back and keeps up. When
-    leadership is about to go back to it, its disk refuses whatever is new in a log, and nothing else."""
+    """Crash the preferred leader of the first probe's shard once all is healed, and let it return and keep
+    up. When leadership is about to move back to it, fill its disk: it refuses new log entries, and nothing
+    else."""
     core, goes_on, rest, fails = World.core, Probe.goes_on, World._rest, Faults.commit_fails
     filled: dict[World, str] = {}
 
@@ -620,8 +625,8 @@ def who_should_lead_has_a_full_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def keys_meet_leaders_that_are_cut_off(patch: pytest.MonkeyPatch) -> None:
-    """Jobs ask for nothing but keys, and more of them come than the consumers do. Again and again no other
-    copy hears the leader, and its clients do."""
+    """Give jobs keys only, and publish more of them than the consumers can do. Cut the leader off from the
+    other copies every few seconds; its clients still reach it."""
 
     def strike(faults: Faults) -> None:
         if faults.world.calm:
@@ -639,7 +644,7 @@ def keys_meet_leaders_that_are_cut_off(patch: pytest.MonkeyPatch) -> None:
 
 
 def key_freed_when_heard(patch: pytest.MonkeyPatch) -> None:
-    """A key is free as soon as the leader hears the ack, which perhaps is never stored."""
+    """A leader frees a key when it receives the ack, which may never be stored."""
     done = Settlement._finish
 
     def eager(settlement: Settlement, view: PartitionView, *rest: Any) -> Any:
@@ -651,12 +656,12 @@ def key_freed_when_heard(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_without_sync(patch: pytest.MonkeyPatch) -> None:
-    """A commit is in the memory of the kernel: a process that is killed loses nothing, a machine does."""
+    """A commit is not synced: it survives the end of the process, and not the end of the machine."""
     patch.setattr(Disk, "sync", lambda disk: None)
 
 
 def letters_not_swept(patch: pytest.MonkeyPatch) -> None:
-    """Of a group or topic that is gone, the dead letters stay, and their batches."""
+    """Dead letters of a removed group or topic stay, with their batches."""
     bodies = Sweeper._bodies
 
     def some(sweeper: Sweeper, prefixes: tuple[bytes, ...], *rest: Any) -> int:
@@ -666,7 +671,7 @@ def letters_not_swept(patch: pytest.MonkeyPatch) -> None:
 
 
 def kept_batches_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What was kept for a snapshot is not let go when that is read."""
+    """Batches that were kept for a snapshot are not deleted when the snapshot was read."""
     keep_bodies = Ledger.keep_bodies
 
     def forgetful(ledger: Ledger, keep: bool, swept: bool = False) -> None:
@@ -677,7 +682,7 @@ def kept_batches_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def ids_never_leave(patch: pytest.MonkeyPatch) -> None:
-    """Ids that leave the window are counted still."""
+    """Ids that leave the dedup window are still counted."""
     evict = Dedup.evict
 
     def uncounted(dedup: Dedup, *what: Any) -> int:
@@ -688,17 +693,17 @@ def ids_never_leave(patch: pytest.MonkeyPatch) -> None:
 
 
 def given_back_to_nobody(patch: pytest.MonkeyPatch) -> None:
-    """What a consumer gives back, or had when it ended, comes again by the next leader alone."""
+    """Records that a consumer gave back, or held when it ended, wait until the next leader delivers them."""
     patch.setattr(Holdings, "give_back", lambda holdings, view, first, end, tried: None)
 
 
 def deliveries_are_attempts(patch: pytest.MonkeyPatch) -> None:
-    """Each delivery counts as an attempt, also if no consumer began with it."""
+    """Each delivery counts as an attempt, even if the consumer did not begin with the record."""
     patch.setattr(tries, "after", lambda attempt, started: 2 * attempt)
 
 
 def retries_of_another_leader(patch: pytest.MonkeyPatch) -> None:
-    """Who takes over does not look for what waits for its next attempt, until something else fails."""
+    """A new leader does not look for records that wait for a retry, until another record fails."""
     reopen = Dispatch._reopen
 
     def forgetful(dispatch: Dispatch, view: PartitionView, *clocks: int) -> Any:
@@ -710,7 +715,7 @@ def retries_of_another_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 def release_drops_the_rest(patch: pytest.MonkeyPatch) -> None:
-    """When some records of a batch are due, those that are not go with them."""
+    """When some records of a batch are due, the others of the batch are dropped."""
     release = ScheduledRecords.release
 
     def greedy(schedule: ScheduledRecords, row: ReleaseRow, *rest: int) -> Slice | None:
@@ -723,17 +728,17 @@ def release_drops_the_rest(patch: pytest.MonkeyPatch) -> None:
 
 
 def failures_close_their_keys(patch: pytest.MonkeyPatch) -> None:
-    """A key that was closed by a failure is closed still when that record is done."""
+    """A key that a failed record blocks stays blocked when that record is done."""
     patch.setattr(Keys, "done", lambda keys, key_hash, offset: None)
 
 
 def busy_keys_use_credit(patch: pytest.MonkeyPatch) -> None:
-    """Each consumer gets all records of a key that it lends credit for."""
+    """A consumer gets as many records of one key as it has credit for."""
     patch.setattr(Subscription, "runs", UNBOUNDED)
 
 
 def loans_are_kept(patch: pytest.MonkeyPatch) -> None:
-    """A leader says that a loan comes back, and goes on to use it."""
+    """A leader answers that it gives credit back, and still uses that credit."""
     recall = Dispatch.recall
 
     def kept(dispatch: Dispatch, subscription: Subscription) -> tuple[int, int]:
@@ -750,12 +755,12 @@ def starts_are_not_heard(patch: pytest.MonkeyPatch) -> None:
 
 
 def everybody_plans(patch: pytest.MonkeyPatch) -> None:
-    """Each run has a client that sets schedules."""
+    """Give each run a client that sets schedules."""
     patch.setattr(world, "PLANS_SHARE", 1.0)
 
 
 def everybody_claims(patch: pytest.MonkeyPatch) -> None:
-    """Each run has a client that publishes under unique names."""
+    """Give each run a client that publishes under unique names."""
     patch.setattr(world, "NAMES_SHARE", 1.0)
 
 
@@ -781,19 +786,19 @@ def done_records_hold_their_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def everybody_cancels(patch: pytest.MonkeyPatch) -> None:
-    """Each run has a client that cancels records while a consumer has them."""
+    """Give each run a client that cancels records while a consumer has them."""
     everybody_claims(patch)
     patch.setattr(cancels, "CANCELS_SHARE", 1.0)
 
 
 def records_are_cancelled_as_leaders_fall(patch: pytest.MonkeyPatch) -> None:
-    """Leaders are cut off, and clients cancel records."""
+    """Cut leaders off while clients cancel records."""
     everybody_cancels(patch)
     leaders_are_cut_off(patch)
 
 
 def cancels_last_as_long_as_their_leader(patch: pytest.MonkeyPatch) -> None:
-    """A cancelled record is taken from its consumer, and stays open: the next leader hands it out again."""
+    """A cancel takes the record from its consumer, and is not stored: the next leader delivers it again."""
     void = Partitions.void
 
     def taken(partitions: Partitions, entry: Entry, payload: payloads.Void) -> outcomes.Outcome:
@@ -821,28 +826,28 @@ def cancels_are_confirmed_unstored(patch: pytest.MonkeyPatch) -> None:
 
 
 def everybody_joins(patch: pytest.MonkeyPatch) -> None:
-    """Each run has a client that joins jobs."""
+    """Give each run a client that joins jobs."""
     patch.setattr(world, "JOINS_SHARE", 1.0)
 
 
 def jobs_are_joined_as_leaders_fall(patch: pytest.MonkeyPatch) -> None:
-    """Leaders are cut off, and clients join jobs."""
+    """Cut leaders off while clients join jobs."""
     everybody_joins(patch)
     leaders_are_cut_off(patch)
 
 
 def joined_records_stay_on_disk(patch: pytest.MonkeyPatch) -> None:
-    """The rows of a join outlast its publish: a copy that starts again publishes it again."""
+    """The rows of a join stay on disk after its publish, so a copy that restarts publishes it again."""
     patch.setattr(Joins, "_remove", lambda joins, name: joins._pop(name))
 
 
 def joins_count_one_end_more(patch: pytest.MonkeyPatch) -> None:
-    """A leader publishes a record when one of its parts has yet to end."""
+    """A leader publishes the record of a join while one of its parts has not ended."""
     patch.setattr(OpenJoin, "is_over", property(lambda join: len(join.ends) >= join.row.count - 1))
 
 
 def running_parts_have_ended(patch: pytest.MonkeyPatch) -> None:
-    """The leader of a part tells that it has succeeded when a consumer gets it."""
+    """The leader of a part answers that it has succeeded when a consumer gets it."""
     info = JobRequests._info
 
     def hasty(room: JobRequests, message: AskJob) -> JobInfo:
@@ -855,7 +860,7 @@ def running_parts_have_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def joins_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
-    """A new leader knows of no join."""
+    """A new leader ignores the joins that exist."""
     patch.setattr(JoinRequests, "lead", lambda room: None)
 
 
@@ -870,7 +875,7 @@ def ticks_are_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def removed_schedules_go_on(patch: pytest.MonkeyPatch) -> None:
-    """A schedule that was removed is confirmed and kept."""
+    """A leader confirms the removal of a schedule, and keeps the schedule."""
     patch.setattr(Timetable, "_remove", lambda timetable, name: outcomes.Counted(1))
 
 
@@ -880,7 +885,7 @@ def schedules_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 def schedules_outlive_their_topic(patch: pytest.MonkeyPatch) -> None:
-    """A leader looks for a due schedule that went with its topic."""
+    """A leader looks up a due schedule that was removed with its topic, and fails."""
     log_ticks = ScheduleRequests._log_ticks
 
     def looked_up(requests: ScheduleRequests, name: ScheduleName, ticks_max: int) -> int:
@@ -890,12 +895,12 @@ def schedules_outlive_their_topic(patch: pytest.MonkeyPatch) -> None:
 
 
 def everybody_has_results(patch: pytest.MonkeyPatch) -> None:
-    """In each run, consumers send results with their acks."""
+    """Let consumers send results with their acks in each run."""
     patch.setattr(world, "RESULTS_SHARE", 1.0)
 
 
 def jobs_are_asked_for_as_their_acks_come(patch: pytest.MonkeyPatch) -> None:
-    """Leaders are cut off with acks that no other copy has, and clients ask for those jobs."""
+    """Cut leaders off with acks that no other copy has, and let clients ask for the state of these jobs."""
     everybody_has_results(patch)
     leaders_are_cut_off(patch)
     choose = results.Asker.choose
@@ -950,7 +955,7 @@ def ends_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def idle_members_are_passed_over(patch: pytest.MonkeyPatch) -> None:
-    """No member is asked to give records back."""
+    """A leader never asks a busy member to give records back for an idle one."""
     patch.setattr(dispatch, "uneven", lambda group, holds, boot_ms: ([], False))
 
 
@@ -967,7 +972,7 @@ def starts_make_room_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_never_shrink(patch: pytest.MonkeyPatch) -> None:
-    """A member that was fast once may hold as many records when it has become slow."""
+    """A member that was fast and has become slow may still hold as many records as before."""
     adapt = Prefetch.adapt
 
     def grow(prefetch: Prefetch, finished: int, boot_ms: int) -> None:
@@ -979,14 +984,14 @@ def bounds_never_shrink(patch: pytest.MonkeyPatch) -> None:
 
 
 def windows_are_small(patch: pytest.MonkeyPatch) -> None:
-    """Jobs ask for nothing but keys, and few of a group are open at once: what waits for a key goes to
+    """Give jobs keys only, and groups a small window, so that records that wait for their key are parked on
     disk."""
     patch.setattr(jobs, "ASKS", (KEY_HASH,))
     patch.setattr(jobs, "WINDOWS", (4,))
 
 
 def parked_behind_a_free_key(patch: pytest.MonkeyPatch) -> None:
-    """When a key becomes free, what waits for it in memory goes on, and what waits on disk does not."""
+    """When a key becomes free, its records that wait on disk are not delivered, only those in memory."""
     unblock_key = KeyOrder.unblock_key
 
     def here(key_order: KeyOrder, view: PartitionView, key_hash: int) -> None:
@@ -998,7 +1003,7 @@ def parked_behind_a_free_key(patch: pytest.MonkeyPatch) -> None:
 
 
 def members_outlive_their_sessions(patch: pytest.MonkeyPatch) -> None:
-    """A session that fell silent gives back what it held, and stays a member of its groups."""
+    """A silent session gives back its records, and stays a member of its groups."""
 
     def end_leases(dispatch: Dispatch, session: bytes, silent: bool) -> None:
         dispatch.holdings.end_session(session, "")
@@ -1007,12 +1012,13 @@ def members_outlive_their_sessions(patch: pytest.MonkeyPatch) -> None:
 
 
 def clones_are_believed(patch: pytest.MonkeyPatch) -> None:
-    """Who says that it is a node has the row of that node, whether it answers elsewhere or not."""
+    """A clone that claims to be a node gets the row of that node, even if the node still answers
+    elsewhere."""
     patch.setattr(Roster, "_stays", lambda roster, known, member: False)
 
 
 def sequences_swapped(patch: pytest.MonkeyPatch) -> None:
-    """Of two batches that are applied in one pass, each session gets the sequence of the other one."""
+    """When two batches are applied in one pass, each producer gets the sequence of the other one."""
     spoke, apply = Producers.spoke, Shard._apply
     waiting: dict[Producers, list[tuple[Any, ...]]] = {}
 
@@ -1034,7 +1040,7 @@ def sequences_swapped(patch: pytest.MonkeyPatch) -> None:
 
 
 def refused_as_its_neighbour_was_confirmed(patch: pytest.MonkeyPatch) -> None:
-    """A pass of answers gives a batch that was refused the confirm of the batch before it."""
+    """A batch that was refused gets the confirm of the batch before it."""
     confirm = Desk.confirm
     before: dict[Desk, Any] = {}
 
@@ -1049,7 +1055,7 @@ def refused_as_its_neighbour_was_confirmed(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaders_confirm_when_they_resign(patch: pytest.MonkeyPatch) -> None:
-    """A leader that falls between the write and the answers confirms the batches that it has written."""
+    """A leader that resigns confirms the batches that it has written and that are not committed."""
     resign = Shard._resign
 
     def eager(shard: Shard) -> None:
@@ -1066,7 +1072,7 @@ def leaders_confirm_when_they_resign(patch: pytest.MonkeyPatch) -> None:
 
 
 def requests_meet_faults(patch: pytest.MonkeyPatch) -> None:
-    """Of the requests to a leader, and of the batches, one in fifty meets a fault of the node at its end."""
+    """Raise a fault of the node at the end of one request or batch in fifty."""
     serve, publish = Leader.serve, PublishRequests.publish
 
     def falls(desk: Desk, request: Request) -> None:
@@ -1086,12 +1092,12 @@ def requests_meet_faults(patch: pytest.MonkeyPatch) -> None:
 
 
 def answered_twice_after_a_fault(patch: pytest.MonkeyPatch) -> None:
-    """A contained fault refuses its request, and what the request had left as an answer stays."""
+    """When a fault is contained, the request is refused, and the answer that it already has is sent too."""
     patch.setattr(Answers, "withdraw", lambda *told: None)
 
 
 def high_priorities_starve(patch: pytest.MonkeyPatch) -> None:
-    """The lowest priority comes first."""
+    """A leader delivers the lowest priority first."""
 
     def lowest(method: Callable[..., Any]) -> Callable[..., Any]:
         def called(index: FlowIndex, *args: Any) -> Any:
@@ -1109,7 +1115,7 @@ def high_priorities_starve(patch: pytest.MonkeyPatch) -> None:
 
 
 def deficits_are_kept(patch: pytest.MonkeyPatch) -> None:
-    """A flow whose last record leaves keeps its deficit, and gets more with its next record."""
+    """A flow that becomes empty keeps its deficit, and gets more records when it has some again."""
     close, open_slot = Level.close, Level.open
     kept: dict[int, int] = {}
 
@@ -1128,7 +1134,7 @@ def deficits_are_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def turns_never_end(patch: pytest.MonkeyPatch) -> None:
-    """A flow is served as long as it has records."""
+    """The turn of a flow ends only when it has no more records."""
     drop = FlowIndex.drop
 
     def stays(index: FlowIndex, run: FlowRun, end: int, spent: int = 0) -> None:
@@ -1159,17 +1165,17 @@ def slots_leak_at_a_takeover(patch: pytest.MonkeyPatch) -> None:
 
 
 def leases_outlive_leaders(patch: pytest.MonkeyPatch) -> None:
-    """Leases are long, and each group limits the records of a flow in flight."""
+    """Make leases long, and limit the records of each flow in flight."""
     patch.setattr(jobs, "LIMITS", ({"flow_concurrency": 2, "lease_ms": 30_000},))
 
 
 def rates_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    """A delivery takes nothing out of the bucket of its flow."""
+    """A delivery is not subtracted from the token bucket of its flow."""
     patch.setattr(FlowLimits, "delivered", lambda limits_, flow, count, now_ms: None)
 
 
 def batches_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    """A publish is refused when its flow is full, whatever it adds."""
+    """A publish counts as one record for the backlog of its flow, even if its batch has many."""
     require_room = FlowBacklogs.require_room
 
     def alone(room: FlowBacklogs, partition: int, group_ids: list[int], counts: Any, name_of: Any) -> None:
@@ -1179,7 +1185,7 @@ def batches_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_flow_floods(patch: pytest.MonkeyPatch) -> None:
-    """Large batches are of one flow, which is bounded."""
+    """Put all records into one flow, whose backlog is bounded."""
     patch.setattr(jobs, "LIMITS", ({"flow_backlog": 16, "rate": Rate(10, 1_000, 5)},))
     patch.setattr(jobs, "FLOWS", ("ada",))
 
@@ -1198,7 +1204,7 @@ def parts_are_raised_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def limits_are_divided(patch: pytest.MonkeyPatch) -> None:
-    """Each cluster has a group whose limits are divided."""
+    """Give each cluster a group whose limits are divided."""
     patch.setattr(divided, "SHARE", 1.0)
 
 
@@ -1208,19 +1214,19 @@ def pauses_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 def pauses_are_long(patch: pytest.MonkeyPatch) -> None:
-    """Consumers pause flows for 20 s."""
+    """Let consumers pause flows for 20 s."""
     patch.setattr(clients, "PAUSE_MS", 20_000)
     patch.setattr(jobs, "LIMITS", ({"flow_concurrency": 4},))
     patch.setattr(jobs, "COUNTS", (4,))
 
 
 def old_records_starve(patch: pytest.MonkeyPatch) -> None:
-    """The highest priority always comes first."""
+    """The highest priority always comes first, even if a lower one waits longer than `age_after`."""
     patch.setattr(FlowIndex, "_lift", lambda index, leader_ms: NONE)
 
 
 def low_priorities_wait(patch: pytest.MonkeyPatch) -> None:
-    """Records of two priorities wait behind the rate of their group."""
+    """Give records two priorities, and let them wait for the rate of their group."""
     patch.setattr(jobs, "LIMITS", ({"age_after_ms": 50, "rate": Rate(50, 1_000, 5)},))
     patch.setattr(jobs, "COUNTS", (4,))
     patch.setattr(jobs, "PRIORITIES", (9, 9, 9, 0))

@@ -1,8 +1,8 @@
 """Clients that get in each other's way, and one that lies. Two or three of them at once create,
 alter and remove the same topics, use topics that may be gone, and send all requests of operators.
 
-Their requests need not succeed. But whatever meets in a log, no copy may stop, all copies must
-agree in the end, and removed topics may leave no rows.
+Their requests need not succeed. But no copy may stop at any order of their entries in a log, all copies must
+agree in the end, and removed topics must not leave rows.
 """
 
 from array import array
@@ -255,9 +255,8 @@ class Rival(Party):
 
 
 class Liar(Party):
-    """A member of the group on the common topic. It takes no records, yet acks and
-    claims records of others.
-    """
+    """A member of the group on the common topic that gets no records. It acks and claims the records of other
+    members, which a leader must refuse."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, "liar")

@@ -38,7 +38,7 @@ def held(shard: Shard, member: Subscription) -> tuple[int, int, int]:
 
 
 class Shares:
-    """What the leaders of one node have heard and said."""
+    """The work that consumers reported to the leaders of one node, and the shares that these answered."""
 
     def __init__(self) -> None:
         self._work = defaultdict[Name, deque[Work]](deque)

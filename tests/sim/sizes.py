@@ -1,5 +1,5 @@
-"""What clusters of many nodes would send and do: real workers over a simulated network, with a
-clock that the script moves. It counts messages, turns and bytes; it does not measure time.
+"""Count the messages, turns and bytes of clusters of many nodes: real workers over a simulated network, with
+a clock that the script moves. It does not measure time.
 
     PYTHONPATH=.:nodes:clients/python:tests python -m sim.sizes [--nodes 3 10 ...] [--shards 32 64 ...]
 

@@ -1,9 +1,12 @@
-"""A cluster of one shard or several, from one seed: the real core under a network, disks and clocks that
-fail. Same seed, same run.
+"""A cluster of one shard or several, made from one seed: the real core on a network, disks and clocks that
+fail. The same seed gives the same run.
 
-A run has three parts. *Safety*: every fault at any time. *Liveness*: a core that could decide is healed, the
-others stay frozen in their faults; a new publish must be confirmed. *Rest*: all is healed, the clients end,
-the copies must come to agree.
+A run has three parts:
+
+- *Safety*: each kind of fault can occur at any time.
+- *Liveness*: a majority is healed, and the other copies stay in their faults. A new publish must be
+  confirmed.
+- *Rest*: all copies are healed and the clients stop. The copies must agree in the end.
 """
 
 import gc
@@ -39,20 +42,20 @@ from sim.results import RESULTS_SHARE, Asker
 from sim.rivals import Liar, Rival
 from sim.small import small
 
-FOUND_MS = 6_000  #: without faults at first, so that there is something to lose
+FOUND_MS = 6_000  #: a run begins without faults, so that it has records to lose
 FAULT_MS = 10_000
 ADVERSARY_MS = 14_000
-LIVENESS_MS = 12_000  #: for a new confirm once the core is healed; twice what the timers need
+LIVENESS_MS = 12_000  #: for a new confirm once a majority is healed; the timers need half of it
 STEADY_MS = 10_000  #: after that, while the disk of a minority is full
-FULL_SHARE = 0.3  #: of the nodes that are not needed: their disk is full then
-GAP_MS = 4_000  #: the longest without a confirm then
+FULL_SHARE = 0.3  #: the share of the other nodes whose disk is full in this part
+GAP_MS = 4_000  #: the longest time without a confirm in this part
 REST_MS = 25_000
-QUIET_MS = 5_000  #: until sessions that fell silent have ended, and what is gone is swept
-DRAIN_MS = 40_000  #: without a step ahead of any group
+QUIET_MS = 5_000  #: until silent sessions have ended, and rows of removed topics are swept
+DRAIN_MS = 40_000  #: the longest time in which no cursor of a group moves
 DRAINS_MAX = 4
 JOINED_MS = 30_000  #: until a leader has asked again for each part
 LOOK_MS = 2_000  #: an expired record may wait for this time
-DUE_MS = 3_000  #: so long something may be due that nobody has taken yet
+DUE_MS = 3_000  #: a record that became due may wait this long for a consumer
 EVENTS_MAX = 200_000  #: per shard; most runs need 20,000, one that drains 22 groups over five copies 110,000
 FIXED = ("trio", "trio", "trio", "five", "grow", "pair", "standby")  #: an operator names the copies
 #: the roster does: as for the meta shard, as for any other one, and as for both and more in one cluster
@@ -62,14 +65,14 @@ STEERED_MS = 20_000
 
 
 class Storm(Exception):
-    """Messages that make more messages, without end."""
+    """Messages cause more messages without end."""
 
 
 class Probe(Party):
-    """One more publish, after the faults: is it confirmed?"""
+    """A client that publishes once more after the faults, to see whether that is confirmed."""
 
     def __init__(self, world: "World", number: int) -> None:
-        """`number`: of the partition of the topic that all use."""
+        """`number`: the partition of the common topic."""
         super().__init__(world, f"probe-{number}")
         self.partition, self.shard = world.admin.home(number)
         self.value = b"probe-%d-%d" % (number, world.now)
@@ -83,7 +86,7 @@ class Probe(Party):
         self.look()
 
     def goes_on(self) -> None:
-        """More of them, one after the other, and how long none was confirmed."""
+        """Publish one after the other from now on, and measure the longest time without a confirm."""
         self.steady, self.heard_ms = True, self.world.now
         self.next()
 
@@ -97,7 +100,7 @@ class Probe(Party):
 
     def look(self) -> None:
         if not self.confirmed and not self.stopped:
-            names = self.world.addresses()  # one after the other: it must not be bad luck
+            names = self.world.addresses()  # in turn, not by chance: the check must not fail by bad luck
             self.node = names[self.requests % len(names)]
             self.ask(Publish(self.partition), self.batch)
             self.world.at(200, self.look)
@@ -112,8 +115,8 @@ class Probe(Party):
 
 
 def electable(shards: Iterable[Shard]) -> bool:
-    """Whether one of these copies would get the votes of the others: a majority of its own voters whose logs
-    are not newer."""
+    """Return whether one of these copies can be elected: a majority of its voters is here, with logs that are
+    not newer than its own."""
     replicas = [shard.replica for shard in shards]
     places = {replica.me: (replica.log.term, replica.log.last) for replica in replicas}
     for replica in filter(may_stand, replicas):
@@ -145,7 +148,7 @@ class World:
         self.chains: dict[tuple[int, int], bytes] = {}  #: of committed entries, by shard and index
         self.reached: dict[tuple[int, int], int] = {}  #: shard, term -> highest index committed in it
         self.founded = self.calm = False
-        self.moved = True  #: the event at hand may have changed what a condition of `run_until` looks at
+        self.moved = True  #: the present event may have changed the condition of `run_until`
         self._standing: tuple[int, dict[int, Target]] = (0, {})
         self.frozen: set[str] = set()
         self.full = False  #: some of these have a full disk
@@ -202,7 +205,7 @@ class World:
             self.parties |= {"door-a": Doorman(self, "a"), "clone": Clone(self)}
 
     def _found(self) -> None:
-        """The first copies. Several at once agree on their names before they store anything."""
+        """Make the first copies. Several copies know each other's names from the beginning."""
         names = (
             "a"
             if self.steered
@@ -233,7 +236,7 @@ class World:
         heappush(self.events, (self.now + delay_ms, self.count, call, args))
 
     def wake(self, node: Node, delay_ms: int) -> None:
-        """A turn of this copy, then or sooner."""
+        """Run a turn of this node after `delay_ms` at the latest."""
         at = self.now + delay_ms
         if at < node.busy_until:
             at = node.busy_until
@@ -273,7 +276,8 @@ class World:
     def _deliver(
         self, source: str, target: str, node: Node | None, call: Callable[..., None], *args: Any
     ) -> None:
-        """Lost, doubled, late or in time. `node` sends it, when its turn has come so far."""
+        """Deliver a message once, twice or not at all, each after a delay. `node` sends it at the end of its
+        turn."""
         later_ms = node.took_ms if node is not None else 0
         for delay_ms in (0,) if source == target else self.faults.delays(source, target):
             if node is None:
@@ -283,7 +287,7 @@ class World:
 
     @staticmethod
     def _carried(node: Node, sent_ms: int, call: Callable[..., None], *args: Any) -> None:
-        """What the kernel of a machine held when that ended is lost."""
+        """Deliver a message, unless the machine lost power while its kernel still had the message."""
         if not node.lost[0] <= sent_ms <= node.lost[1]:
             call(*args)
 
@@ -331,7 +335,7 @@ class World:
             self.parties[name].receive(node, request_id, term, answer, sent_ms)
 
     def addresses(self) -> list[str]:
-        """Of those that live; when none does, of all: who asks them hears nothing."""
+        """Return the nodes that are not dead; all nodes if all are dead, whose clients then get no answer."""
         return [node.name for node in self.nodes.values() if not node.dead] or list(self.nodes)
 
     # --- hosts ----------------------------------------------------------------------------------------------
@@ -341,12 +345,12 @@ class World:
             self.at(self.dice.choice((20, 100, 500, 2_500)), node.start)
 
     def host(self, name: str) -> Node | None:
-        """The node that runs there."""
+        """Return the node of a host, unless it is dead."""
         node = self.nodes.get(self.hosts.get(name, ""))
         return node if node is not None and not node.dead else None
 
     def start_host(self, host: str) -> None:
-        """A node with an empty disk, there where none is, or none any more."""
+        """Start a node with an empty disk on a host that has no living node."""
         name = self.hosts[host] = f"{host}.{len(self.nodes) + 1}"
         node = self.nodes[name] = Node(self, name, joins=True, witness=host == WITNESS)
         node.start()
@@ -354,7 +358,7 @@ class World:
             self.parties[f"door-{host}"] = Doorman(self, host)
 
     def end_politely(self, host: str) -> None:
-        """SIGTERM: it hands over, ends, and comes back later."""
+        """End a node as SIGTERM does: it hands its shards over, ends, and starts again later."""
         node = self.host(host)
         if node is not None and node.up and node.paused_until <= self.now:
             node.end_politely()
@@ -368,7 +372,7 @@ class World:
             shard.leave(False)
 
     def newcomer(self) -> str:
-        """A host with an empty disk."""
+        """Start a node with an empty disk on any host, and return its name."""
         name = f"{self.dice.choice('abcde')}.{len(self.nodes) + 1}"
         node = self.nodes[name] = Node(self, name, joins=True)
         node.start()
@@ -380,7 +384,7 @@ class World:
         self.history.broken.append(f"{text} (at {self.now})")
 
     def leader(self, shard: int = 0) -> Node | None:
-        """The one with the newest term."""
+        """Return the leader of the newest term. A leader that was cut off may still lead an older one."""
         newest, leader = -1, None
         for node in self.nodes.values():
             found = node.shard_of(shard) if node.up else None
@@ -397,7 +401,7 @@ class World:
         return self._standing[1][shard]
 
     def elected(self, node: Node, shard: Shard) -> None:
-        """I1: one leader in a term. I4: what was committed before is in its log."""
+        """I1: a term has one leader. I4: its log has all entries that were committed before."""
         self.history.count("takeover")
         other = self.leaders.setdefault((shard.id, shard.term), node.name)
         if other != node.name:
@@ -435,7 +439,7 @@ class World:
     # --- the run --------------------------------------------------------------------------------------------
 
     def members(self, shard: int = 0) -> list[Node]:
-        """Who has the full copies of the newest committed set."""
+        """Return the living nodes with full copies of the newest committed set."""
         leader = self.leader(shard)
         led = leader.shard_of(shard) if leader is not None else None
         if led is None:
@@ -445,7 +449,7 @@ class World:
         return [self.nodes[name] for name in names if not self.nodes[name].dead]
 
     def core(self) -> list[Node]:
-        """As few copies as could decide, whoever of them knows the newest voters."""
+        """Return a smallest set of nodes that can elect a leader and commit, in each shard."""
         intact = [node for node in self.nodes.values() if not node.dead]
         for node in intact:
             node.start()
@@ -453,10 +457,10 @@ class World:
                 node.read()
         configs = [shard.replica.config for node in intact for shard in node.shards()]
         if self.kind in ("pair", "standby", "grow") or any(config.witnesses for config in configs):
-            # a witness and the copy that is behind cannot go on
+            # a witness and a copy that is behind cannot elect a leader with all records
             return [node for node in intact if not node.dead]
         sets = [voters for node in intact for shard in node.shards() for voters in self.may_vote(shard)]
-        core = [node for node in intact if not node.dead]  # some of them could not be read
+        core = [node for node in intact if not node.dead]  # reading may have found a damaged disk
         self.dice.shuffle(core)
         for node in list(core):
             rest = [other for other in core if other is not node]
@@ -471,8 +475,9 @@ class World:
         return [found for node in nodes if (found := node.shard_of(shard)) is not None]
 
     def may_vote(self, shard: Shard) -> list[set[str]]:
-        """The voters that a copy goes by; and those after the next step of the roster, which a leader takes
-        at once: it cannot know who has fallen silent just now."""
+        """Return the sets of voters that may decide: those that this copy knows, and those after the next
+        step of the roster. A leader may take that step at once, even if a voter has just become
+        unreachable."""
         config, target = shard.replica.config, shard.target
         voters = set(config.voters)
         joined = [voters | {name} for name in config.learners if voters and self.steered]
@@ -493,7 +498,7 @@ class World:
         self.run_until(self.now + self.fault_ms)
         self.calm = True
         core = self.core()
-        # a copy that is hollow counts for a majority once its snapshot is there, and that takes as long again
+        # a hollow copy counts for a majority when it has its snapshot, which takes as long again
         hollow = any(shard.replica.hollow for node in core for shard in node.shards())
         patience_ms = (1 + hollow) * LIVENESS_MS
         self.frozen = {node.name for node in self.nodes.values() if node not in core}
@@ -521,7 +526,7 @@ class World:
         self._rest()
 
     def _prove_alive(self, patience_ms: int) -> None:
-        """Every shard with records confirms a new one."""
+        """L2, L5: check that every shard with records confirms a new publish."""
         probes = [Probe(self, number) for number in range(len(self.admin.places))]
         self.parties |= {probe.name: probe for probe in probes}
         if not self.run_until(self.now + patience_ms, lambda: all(probe.confirmed for probe in probes)):
@@ -541,7 +546,8 @@ class World:
                 )
 
     def arrived(self, shard_id: int) -> bool:
-        """Whether the copies are those that they should be, unless one of these is gone for good."""
+        """Return whether the copies of a shard are those of its target. True also if one of them is dead for
+        good, because the shard cannot finish its move then."""
         leader = self.leader(shard_id)
         shard = leader.shard_of(shard_id) if leader is not None else None
         if shard is None or shard.target is None:
@@ -554,11 +560,12 @@ class World:
             return True
         steering, now_ms = shard.reconfiguration, shard.replica.now_ms
         if len(target.voters) == 1 and steering.lost_leadership_often(target.voters[0], now_ms):
-            return True  # the standby keeps it
+            return True  # leadership failed too often there, so the standby keeps it
         return (config.voters, set(config.learners)) == (target.voters, set(target.learners))
 
     def level(self, shard: int) -> bool:
-        """All copies of a shard have all of it, and have swept what is gone."""
+        """Return whether all copies of a shard have applied the whole log and swept the rows of removed
+        topics."""
         leader = self.leader(shard)
         led = leader.shard_of(shard) if leader is not None else None
         members = [node.shard_of(shard) for node in self.members(shard)]
@@ -567,10 +574,10 @@ class World:
         return led is not None and swept and tips == {led.replica.log.last}
 
     def _rest(self) -> None:
-        """All heal, the clients end, the copies come to agree."""
+        """Heal all, stop the clients, and check that the copies agree."""
         self.faults.full.clear()
         for party in self.parties.values():
-            party.stopped = not isinstance(party, Doorman)  # nodes go on saying who they are
+            party.stopped = not isinstance(party, Doorman)  # a node reports its address as long as it runs
         self.faults.cuts, self.frozen = set(), set()
         for node in self.nodes.values():
             node.paused_until = min(node.paused_until, self.now)
@@ -599,7 +606,8 @@ class World:
                         self.broken(f"P14 {node.name}, shard {shard_id}: {text}")
 
     def _agree(self) -> None:
-        """Waits until all copies have all of it, and are in their places."""
+        """Wait until all copies have the whole log and are in their places. The checks after it report those
+        that are not."""
 
         def level() -> bool:
             if not all(map(self.level, range(self.shards))):
@@ -609,7 +617,8 @@ class World:
         self.run_until(self.now + 2 * REST_MS, level)
 
     def _drain(self) -> None:
-        """L6: what waits anywhere comes to whoever takes all of it. P12: what has expired waits nowhere."""
+        """L6: a consumer that takes all records of a group gets every record that waits. P12: no expired
+        record waits."""
         self.run_until(self.now + QUIET_MS)
         outlived = {*self._outlived()}
         self.run_until(self.now + LOOK_MS)
@@ -640,10 +649,10 @@ class World:
             party.stopped |= isinstance(party, Drainer)
         self._agree()
         self.run_until(self.now + QUIET_MS)
-        self._agree()  # on what a leader logged in the last moment
+        self._agree()  # a leader may have logged entries in the last moment
 
     def _close_joins(self) -> None:
-        """P30: no record waits for jobs that have all ended."""
+        """P30: the record of a join is published when its jobs have ended."""
         self.run_until(self.now + JOINED_MS, lambda: not self._open_joins())
         for name in self._open_joins():
             self.broken(f"P30 {name} waits when all is quiet")
@@ -692,7 +701,7 @@ class World:
         )
 
     def _undone(self) -> Iterator[str]:
-        """What is not done in the groups of the leaders."""
+        """Yield a text for each record that is not done in a group of a leader."""
         for shard_id in range(self.shards):
             leader = self.leader(shard_id)
             shard = leader.shard_of(shard_id) if leader is not None else None
@@ -714,9 +723,10 @@ class World:
 
 
 def run(seed: int, adversary: bool = False) -> History:
-    """`adversary`: there is one, whatever the seed says."""
+    """Run a seed. `adversary`: leaders fall at the worst moment, even if the seed does not choose that."""
     collects = gc.isenabled()
-    gc.disable()  # cycles of one run are a few megabytes, and it makes them all over its objects that stay
+    # a run leaves a few megabytes in cycles; each collection would look at all objects that live to free them
+    gc.disable()
     try:
         with small():
             world = World(seed, ADVERSARY_MS if adversary else FAULT_MS)
