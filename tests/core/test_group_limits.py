@@ -7,8 +7,9 @@ import pytest
 from core.harness import FakeWorker, client
 from gossipq import limits
 from gossipq.core.delivery.limit_division import FLOOR
-from gossipq.core.requests.group_limits import REPORT_MS, LimitRequests
-from gossipq.messages import Ack, Credit, SetGroup, Subscribe, Subscribed
+from gossipq.core.requests.group_limits import FORGET_MS, REPORT_MS, LimitRequests
+from gossipq.messages import Ack, Credit, Done, SetGroup, Subscribe, Subscribed, Unsubscribe
+from gossipq.operator_messages import DropGroup
 from gossipq.types import PartitionKey, partition_key
 from gossipq.values import GroupOptions, Rate, Start, TopicOptions
 
@@ -162,12 +163,35 @@ def test_a_leader_has_its_floor_while_nobody_divides(monkeypatch: pytest.MonkeyP
     assert worker.in_flight()[1] >= 2
 
 
+def limit_rooms(worker: Limited) -> list[LimitRequests]:
+    """The limits of groups, of each leader of the topic."""
+    leaders = [worker.shards[shard].leadership for shard in worker.info.shards]
+    rooms = [
+        each for leader in leaders if leader for each in leader._timed if isinstance(each, LimitRequests)
+    ]
+    assert len(rooms) == SHARDS
+    return rooms
+
+
 def test_groups_without_such_limits_have_no_timer() -> None:
     worker = Limited(flow_concurrency=5)
     worker.run(10 * REPORT_MS)
-    for shard in worker.shards.values():
-        leader = shard.leadership
-        assert leader is not None
-        assert not leader.dispatch.flow_feed.divided
-        limiting = next(room for room in leader._timed if isinstance(room, LimitRequests))
-        assert limiting.next_deadline() is None
+    for room in limit_rooms(worker):
+        assert not room._feed.divided
+        assert room.next_deadline() is None
+
+
+def test_the_parts_of_groups_that_were_removed_are_forgotten() -> None:
+    worker = Limited(concurrency=MOST)
+    worker.publish_at(1, 100)
+    worker.run(1_000)
+    assert all(room._parts.keys() == {(worker.info.id, "g")} for room in limit_rooms(worker))
+    for shard in worker.info.shards:
+        worker.say(shard, Unsubscribe(1))
+        assert isinstance(worker.say(shard, DropGroup(worker.info.id, "g")), Done)
+    for _ in range(4 * FORGET_MS // limits.SECOND_MS):
+        worker.advance(limits.SECOND_MS)
+        worker.turn()
+    for room in limit_rooms(worker):
+        assert [room._parts, room._used, room._reported, room._divisions] == [{}] * 4
+        assert room.next_deadline() is None

@@ -29,6 +29,7 @@ class LimitRequests:
     def __init__(self, desk: Desk, ledger: Ledger, dispatch: Dispatch) -> None:
         self._desk, self._ledger, self._dispatch = desk, ledger, dispatch
         self._parts: dict[Name, LimitPart] = {}
+        self._used: dict[Name, int] = {}  # boot time at which each part was used last
         self._reported: dict[Name, tuple[LimitUse, int]] = {}  # the last report, and its boot time
         #: as the leader of the first shard of a topic; and boot times of the last reports
         self._divisions: dict[Name, LimitDivision] = {}
@@ -38,12 +39,12 @@ class LimitRequests:
         self._is_busy = True  # some records wait or are in flight
 
     def next_deadline(self) -> int | None:
-        if not (self._feed.divided or self._divisions):
+        if not (self._feed.divided or self._divisions or self._parts):
             return None
         return self._done_ms + (REPORT_MS if self._is_busy or self._feed.wants_more else SAME_MS)
 
     def tick(self) -> None:
-        """Report what the groups of this shard have, and forget old divisions."""
+        """Report what the groups of this shard have, and forget old divisions and parts."""
         desk, due_ms = self._desk, self.next_deadline()
         if due_ms is None or desk.boot_ms < due_ms:
             return
@@ -58,6 +59,10 @@ class LimitRequests:
                 self._report(name, use)
         for name in [each for each, at_ms in self._heard.items() if at_ms < desk.boot_ms - FORGET_MS]:
             del self._heard[name], self._divisions[name]
+        # the divider of a group that was removed can name it until it forgets its division
+        for name in [each for each, at_ms in self._used.items() if at_ms < desk.boot_ms - 2 * FORGET_MS]:
+            del self._used[name], self._parts[name]
+            self._reported.pop(name, None)
 
     def serve(self, request: Request) -> None:
         """Take a report, or what the divider says. A message of a topic that is not known here is dropped:
@@ -96,7 +101,7 @@ class LimitRequests:
 
     def _hear(self, name: Name, message: LimitTold) -> None:
         group = self._group(name)
-        part = self._parts.setdefault(name, LimitPart())
+        part = self._part(name)
         pair = (message.part[0], message.part[1]) if len(message.part) > 1 else None
         told = PartTold(self._desk.shard, message.term, message.number, pair, message.leads)
         if part.hear(told, self._desk.replica.hard.term):
@@ -104,13 +109,17 @@ class LimitRequests:
                 self._apply(name, group)
             self._report(name, self._use(name, group))
 
+    def _part(self, name: Name) -> LimitPart:
+        self._used[name] = self._desk.boot_ms
+        return self._parts.setdefault(name, LimitPart())
+
     def _group(self, name: Name) -> Group | None:
         state = self._ledger.group(*name)
         group = self._dispatch.groups.get(state.id) if state is not None else None
         return group if group is not None and group.limits is not None and group.limits.shards > 1 else None
 
     def _use(self, name: Name, group: Group | None) -> LimitUse:
-        part, demand, whole = self._parts.setdefault(name, LimitPart()), 0, NOTHING_HELD
+        part, demand, whole = self._part(name), 0, NOTHING_HELD
         if group is not None and group.limits is not None:
             whole, demand = group.limits.whole, group.in_flight
             for view in group.views.values() if group.members else ():
@@ -127,7 +136,7 @@ class LimitRequests:
 
     def _apply(self, name: Name, group: Group) -> None:
         """Let a group have its part from now on."""
-        self._feed.allot(group, self._parts.setdefault(name, LimitPart()).part or NOTHING_HELD)
+        self._feed.allot(group, self._part(name).part or NOTHING_HELD)
 
 
 def _in_use(group: Group | None) -> Pair:
