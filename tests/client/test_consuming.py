@@ -43,6 +43,7 @@ from gossipq_client.session.deliveries import Consuming
 from gossipq_client.session.held import Held, Ranges, merge, subtract
 from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
+from gossipq_client.session.renewal import rebuild
 from gossipq_client.session.settlement import ACK_LINGER_MS
 from gossipq_client.session.stretch import Reading
 from gossipq_client.session.subscriptions import HAND_MS, SUBSCRIBE_AGAIN_MAX_MS, SUBSCRIBE_AGAIN_MS
@@ -596,7 +597,7 @@ class TestRepeats:
         hand.deliver(part, 0, 3)
         take(hand, part.subscription)
         hand.session.consuming.nack(held(part), 1, 2, outcomes.failed(None, "why"))
-        hand.session.recover(Now(hand.now_ms, 1_000_000 + hand.now_ms))
+        rebuild(hand.session, Now(hand.now_ms, 1_000_000 + hand.now_ms))
         hand.up(HOME)
         hand.up(LEADER)
         (again,) = [each for each in hand.held_back if isinstance(each.body, Subscribe)]

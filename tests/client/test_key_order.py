@@ -12,6 +12,7 @@ from gossipq.types import Now
 from gossipq_client.handlers.lanes import Lanes
 from gossipq_client.session.credit import Part
 from gossipq_client.session.held import Held
+from gossipq_client.session.renewal import rebuild
 from gossipq_client.values import outcomes
 
 PARTITION = 9 << 16
@@ -78,7 +79,7 @@ class TestFailures:
         hand.deliver(part, 0, 1, keys=[b"a"])
         hand.session.consuming.take(part.subscription, 1)
         hand.session.consuming.nack(held(part), 0, 1, FAILED)
-        hand.session.recover(Now(hand.now_ms, 1_000_000 + hand.now_ms))
+        rebuild(hand.session, Now(hand.now_ms, 1_000_000 + hand.now_ms))
         hand.up(HOME)
         hand.up(LEADER)
         hand.accept([each for each in hand.held_back if isinstance(each.body, Subscribe)])
@@ -95,7 +96,7 @@ class TestFailures:
         hand.deliver(part, 0, 4, keys=[b"a", b"b", b"a", b"b"])
         hand.session.consuming.take(part.subscription, 2)
         held(part).finish(0, 1)  # the half of a `nack` that was done
-        hand.session.recover(Now(hand.now_ms, 1_000_000 + hand.now_ms))
+        rebuild(hand.session, Now(hand.now_ms, 1_000_000 + hand.now_ms))
         hand.up(HOME)
         hand.up(LEADER)
         (again,) = [each.body for each in hand.held_back if isinstance(each.body, Subscribe)]

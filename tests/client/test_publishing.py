@@ -13,6 +13,7 @@ from gossipq.values import Route, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.session import Merged, writer_to_merge
 from gossipq_client.session.packer import WINDOW_BATCHES, Flight, Topic, runs
+from gossipq_client.session.renewal import rebuild
 from gossipq_client.session.sender import RETRY_MS
 from gossipq_client.values import list_options
 from gossipq_client.values.terms import Terms
@@ -166,7 +167,7 @@ def test_what_was_torn_open_goes_and_nothing_joins_it(hand: Hand) -> None:
     publishing, writer = hand.session.publishing, topic.writers[0]
     (torn,) = publishing.batches(writer, [b"1", b"2"], None, b"", b"", "", None, [b"a", b"b"])
     writer.open = torn
-    hand.session.recover(Now(hand.now_ms, 1_000_000))
+    rebuild(hand.session, Now(hand.now_ms, 1_000_000))
     merge(hand, topic, b"3")
     hand.publish(topic, b"4")
     hand.up(HOME)

@@ -6,6 +6,7 @@ import random
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from gossipq.messages import Hello, Ping, Publish, Subscribe, Subscribed, Welcom
 from gossipq.types import NODE_SHARD, Now, Offset, Origin, PartitionKey, ShardId
 from gossipq.values import Message, Route, TopicInfo
 from gossipq.wire import batch as batches
+from gossipq_client.session.renewal import rebuild
 from gossipq_node.actors.sender import Sender
 from gossipq_node.actors.timings import Timings
 
@@ -161,7 +163,7 @@ class Party:
             with Interrupter(self.random.randrange(POINTS)):
                 return do()
         except Interrupt:
-            self._recover()
+            self._reconnect()
             return None
 
     def repeat(self, do: Callable[[], object]) -> None:
@@ -169,12 +171,15 @@ class Party:
         while self.step(lambda: (do(),)) is None:
             pass
 
-    def _recover(self) -> None:
-        """As `Engine._recover`: all connections are closed."""
+    def _reconnect(self) -> None:
+        """As `Engine` does it after a torn step. Interrupts end that half way, too."""
         for endpoint in list(self.origins):
             self._forget(endpoint)
-        session = self.hand.session
-        session.recover(Now(self.cluster.now_ms, 1_000_000 + self.cluster.now_ms))
+        now = Now(self.cluster.now_ms, 1_000_000 + self.cluster.now_ms)
+        for last in (20, 100, 400):
+            with suppress(Interrupt), Interrupter(self.random.randrange(last)):
+                rebuild(self.hand.session, now)
+        rebuild(self.hand.session, now)
         self._connect()
 
     def _connect(self) -> None:

@@ -4,10 +4,7 @@ every step that does not wait.
 
 import logging
 import os
-import threading
-import time
 import weakref
-from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from itertools import count as counted
@@ -49,6 +46,7 @@ from gossipq_client.session import (
     Subscription,
     Topic,
     Writer,
+    rebuild,
 )
 from gossipq_client.values import NO_CREDENTIALS, PLAIN, Credentials, Options, refs
 
@@ -64,8 +62,6 @@ VIRTUAL_MS = 3_000  #: how long the answer is used that tells what a virtual top
 PAUSE_SECONDS = 0.5  #: pause after an error in background work
 LOOK_MS = 1_000  #: time between two looks at the file of credentials
 LINGER_MS = 500  #: how long closing sockets try to send a farewell
-RECOVERY_LOOK_SECONDS = 0.001  #: time between two looks whether the client is mended
-OUR_PACKAGES = ("gossipq", "gossipq_client")
 
 
 def in_handler() -> RuntimeError:
@@ -127,7 +123,7 @@ class Engine:
         #: would keep the client open
         self.closing = False
         self.busy = False  #: a step is running
-        self.torn = False  #: a step ended half way, see `_recover`
+        self.torn = False  #: a step ended half way, see `_hindered`
         #: work that finalizers leave for the next step; doing it twice is harmless
         self.later: deque[Callable[[], None]] = deque()
         #: messages for the log, which are never logged within a step: a log handler may wait for
@@ -138,7 +134,6 @@ class Engine:
         #: boot time. A wait after `exchange` that ends by then need not ask for `timeout_ms`: the
         #: next look at the timers comes earlier than most deadlines
         self.soon_ms = 0
-        self._recovering = False
         self.parts: dict[str, Any] = {}  #: what parts of a client keep for this session, by their names
         Engine.alive.add(self)
 
@@ -147,6 +142,8 @@ class Engine:
     def step(self, do: Callable[..., Stepped], *arguments: Any) -> Stepped:
         """Call `do` as one step: the session is consistent before the next step begins, even if an
         exception from a signal handler ends this one half way. One step at a time.
+
+        An error of gossipq is taken for one of `do`, which leaves no work half done.
 
         Raises ClientClosed, the errors of `do`, and RuntimeError if a signal
         handler interrupted a step.
@@ -158,20 +155,32 @@ class Engine:
         try:
             self.busy = True
             return do(*arguments)
-        except BaseException as error:
-            if not isinstance(error, GossipqError) or not _is_ours(error):
-                self.torn = True
+        except GossipqError:
+            raise
+        except BaseException:
+            self.torn = True
             raise
         finally:
             self.busy = False
 
     def _hindered(self) -> None:
-        """Raise if no step is possible now, or mend the client."""
+        """Raise if no step is possible now. After a torn step, connect again.
+
+        An exception that ends this half way, too, is no harm: the next step begins it anew.
+        """
         self.check()
         if self.busy:
             raise in_handler()
-        while self.torn:
-            self._start_recovery()
+        if not self.torn:
+            return
+        try:
+            self.busy = True
+            self.transport.restart()
+            rebuild(self.session, self.clock.now())
+            self._due_ms = 0
+            self.torn = False
+        finally:
+            self.busy = False
 
     def note(
         self, do: Callable[[Held, Offset, Offset], None], held: Held, first: Offset, end: Offset
@@ -195,34 +204,6 @@ class Engine:
             self.session.consuming.join_noted()
         finally:
             self.busy = False
-
-    def _start_recovery(self) -> None:
-        """Mends the client in another thread: signal handlers run only in the main thread,
-        so none can interrupt it.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            self._recover()
-            return
-        if not self._recovering:
-            self._recovering = True
-            try:
-                start_new_thread(self._recover, ())
-            except RuntimeError:  # the interpreter is about to end
-                self._recover()
-        time.sleep(RECOVERY_LOOK_SECONDS)
-
-    def _recover(self) -> None:
-        """Closes all connections and greets again. Unconfirmed records are sent
-        again with their old sequence.
-        """
-        try:
-            self.transport.restart()
-            self.session.recover(self.clock.now())
-            self._due_ms = 0
-        except Exception as error:
-            self.untold.append(("mending a client after an interrupt", error))
-        finally:
-            self._recovering = self.torn = False
 
     def check(self) -> None:
         """Raises ClientClosed."""
@@ -618,16 +599,6 @@ class Engine:
 def forked() -> ForkedClient:
     """Return the error for a forked child that uses an engine of its parent."""
     return ForkedClient("this belongs to the parent process", hint="call connect() again in the child")
-
-
-def _is_ours(error: BaseException) -> bool:
-    """True if this client itself raised the error, and not a signal handler that interrupted it."""
-    trace = error.__traceback__
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in OUR_PACKAGES:
-            return False
-        trace = trace.tb_next
-    return True
 
 
 _inherited: list[Engine] = []  #: engines of the parent: sockets that are freed here would disturb it

@@ -380,11 +380,13 @@ class Transport:
 
     def restart(self) -> None:
         """Closes all connections at once, whatever their state."""
-        with self._making:
-            peers, self._peers, self._poll, self.backlog_bytes = self._peers, {}, _new_poll(), 0
-            self._peers_changed()
-            for peer in peers.values():
-                peer.close(0)
+        self._apart(self._unmake_all)
+
+    def _unmake_all(self) -> None:
+        peers, self._peers, self._poll, self.backlog_bytes = self._peers, {}, _new_poll(), 0
+        self._peers_changed()
+        for peer in peers.values():
+            peer.close(0)
 
     def close(self, linger_ms: int) -> None:
         """Sends queued messages for at most `linger_ms`. In a forked child it leaves

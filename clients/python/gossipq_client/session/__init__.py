@@ -26,14 +26,13 @@ from gossipq_client.session.receipts import (
     Merged,
     One,
     PendingReceipt,
-    PendingReceipts,
-    PendingRecord,
     Receipt,
     Successive,
     half_way,
     part_sent,
     receipt_of,
 )
+from gossipq_client.session.renewal import rebuild
 from gossipq_client.session.session import Session
 from gossipq_client.session.settlement import ACK_LINGER_MS
 from gossipq_client.session.stretch import Reading, Stretch, between, no_pyarrow
@@ -59,8 +58,6 @@ __all__ = [
     "One",
     "Patience",
     "PendingReceipt",
-    "PendingReceipts",
-    "PendingRecord",
     "Piece",
     "ReadOptions",
     "Reading",
@@ -82,6 +79,7 @@ __all__ = [
     "part_sent",
     "plan",
     "reading",
+    "rebuild",
     "receipt_of",
     "writer_to_merge",
 ]

@@ -168,24 +168,13 @@ class Calls:
         if call is None:
             return False
         call.frames = frames
-        self._settle(call, reply, None)
+        self.settle(call, reply, None)
         return True
 
-    def _settle(self, call: Call, reply: Message | None, error: GossipqError | None) -> None:
-        """Removes the call last, so that `recover` finds one that was settled half way."""
+    def settle(self, call: Call, reply: Message | None, error: GossipqError | None) -> None:
+        """Removes the call last, so that `rebuild` finds one that was settled half way."""
         call.settle(reply, error)
         self.cancel(call)
-
-    def recover(self) -> None:
-        """Recovers after a torn step, when all connections are closed: sends unanswered calls
-        again, and finishes those that were settled half way.
-        """
-        self._sent.clear()
-        for call in list(self.open):
-            if call.done:
-                self._settle(call, call.reply, call.error)
-            else:
-                call.greeting = call.retry_at_ms = 0
 
     def refused(self, request_id: int, error: GossipqError) -> bool:
         call = self._sent.get(request_id)
@@ -196,7 +185,7 @@ class Calls:
             del self._sent[request_id]
             call.greeting, call.retry_at_ms = 0, self._links.now_ms + pause_ms
         else:
-            self._settle(call, None, error)
+            self.settle(call, None, error)
         return True
 
     def forgotten(self, request_id: int, term: int = 0, pause_ms: int = 0) -> bool:

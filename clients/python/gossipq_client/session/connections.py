@@ -111,17 +111,21 @@ class Connections:
     ) -> None:
         self.session = session
         self.now_ms, self.wall_ms = now.boot_ms, now.wall_ms  #: as the driver reported last
-        self.out: list[tuple[str, list[bytes | bytearray]]] = []
-        self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
         hello = Hello(session, name, version, user=credentials.act_for, key=key)
         self._hello, self._credentials = hello, credentials
         self.next_id = counted(1).__next__
+        self.stirred_ms = -1  #: when pings last got no answer
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without connections."""
+        self.out: list[tuple[str, list[bytes | bytearray]]] = []
+        self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
         self._up: dict[str, bool] = {}
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was requested
         self._missed: set[str] = set()  #: endpoints that refuse connections now
         self._lanes: dict[int, Lane] = {}
         self._direct: dict[str, Lane] = {}  #: by endpoint: lanes straight to a worker
-        self.stirred_ms = -1  #: when pings last got no answer
         #: when all lanes are checked; None: each lane tells its own deadline
         self._look_ms: int | None = None
 

@@ -348,24 +348,3 @@ class Part:
         """Notes that the slice up to `end` is here completely."""
         places = self.high if self.subscription.group else self.positions
         places[partition] = max(end, places.get(partition, 0))
-
-    def recover(self) -> None:
-        """Recovers after a torn step, when all connections are closed: forgets leaders and credit,
-        and counts the records that are here.
-        """
-        self.standing = self.known = NOWHERE
-        self.subscribed = self.at_end = self.recalling = self.fed = self.claims = False
-        self.lent_records = self.lent_bytes = self.retry_at_ms = 0
-        self.nacks = {}  # their calls are sent again like all others
-        self.in_hand = []
-        self.told = []
-        self.aside = {}
-        ready = [held for held in self.subscription.here if held.part is self]
-        for held in list(self.outstanding):
-            held.recount()
-            if not held.left or (held.taken == held.first and held not in ready):
-                del self.outstanding[held]  # the leader learns that it is not here
-        for held in [*self.outstanding, *ready]:
-            self.saw(held.partition, held.end)
-        self.untaken_records = sum(held.end - held.taken for held in ready)
-        self.untaken_bytes = sum(held.charge for held in ready)

@@ -2,7 +2,6 @@
 acks, leases, pauses, ends.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -15,13 +14,11 @@ from gossipq.messages import (
     AtEnd,
     Cancelled,
     Deliver,
-    Nack,
-    Recall,
     ReportProgress,
 )
 from gossipq.texts import many
 from gossipq.types import Offset, PartitionKey, partition_of, topic_id_of
-from gossipq.values import Delivered, JobProgress, Message, Range, ResultRun
+from gossipq.values import Delivered, JobProgress, Range, ResultRun
 from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
@@ -314,7 +311,8 @@ class Consuming(Settling):
         subscription.streak = False
         if subscription.leased:
             for piece in pieces:
-                self.nack(piece.held, piece.first, piece.end, seen=False)
+                for first, end in piece.held.open_ranges(piece.first, piece.end):
+                    self.nack(piece.held, first, end, seen=False)
         else:
             # a reader has no other consumers: the next fetch gets them
             self._put_back(subscription, pieces)
@@ -497,13 +495,13 @@ class Consuming(Settling):
             )
         self._left(call)
 
-    def _subscriptions(self) -> list[Subscription]:
+    def subscriptions(self) -> list[Subscription]:
         return list({id(part.subscription): part.subscription for part in self.parts.values()}.values())
 
     def tick(self) -> None:
         now_ms, crowded = self._links.now_ms, len(self.parts) > MANY
         looks = not crowded or now_ms >= self._look_ms
-        for subscription in self._subscriptions() if looks else ():
+        for subscription in self.subscriptions() if looks else ():
             self._mind(subscription)
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
@@ -564,7 +562,7 @@ class Consuming(Settling):
     def _next_due_ms(self) -> int | None:
         """When a part or a subscription next has timed work."""
         times: list[int] = []
-        times += [due_ms for each in self._subscriptions() if (due_ms := each.order_ms()) is not None]
+        times += [due_ms for each in self.subscriptions() if (due_ms := each.order_ms()) is not None]
         for part in self.parts.values():
             times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
             if part.standing == NOWHERE and part.retry_at_ms > self._links.now_ms:
@@ -581,9 +579,10 @@ class Consuming(Settling):
         """
         if not subscription.closing:
             subscription.closing = subscription.over = True
-            self._close(subscription)
+            self.end(subscription)
 
-    def _close(self, subscription: Subscription) -> None:
+    def end(self, subscription: Subscription) -> None:
+        """Give back what the user has not taken, and leave the parts of which it holds nothing."""
         self.pause(subscription)
         for part in list(subscription.parts):
             self._leave(part)
@@ -620,47 +619,9 @@ class Consuming(Settling):
         """
         for held in self._left_over:
             held.lose([(held.first, held.end)])
-        for subscription in self._subscriptions():
+        for subscription in self.subscriptions():
             subscription.ready.clear()
             subscription.error = subscription.error or error
-
-    # --- after a step was torn
-
-    def recover(self) -> None:
-        """Recovers after a step that an exception from a signal handler ended half way, when all
-        connections are closed. Subscribes again with the records that are here. Records that had
-        arrived but are not here will be delivered again.
-        """
-        self._subscribing.clear()
-        self.hungry.clear()
-        self.hands.clear()
-        self._look_ms = 0
-        self.due.clear()
-        for part in list(self.parts.values()):
-            if part not in part.subscription.parts:
-                del self.parts[part.number]  # its topic is looked up again
-        subscriptions = self._subscriptions()
-        for subscription in subscriptions:
-            subscription.parts = [part for part in subscription.parts if part.number in self.parts]
-            # a record that was half given back comes again, and those after it with it
-            if subscription.key_ordered:
-                for held in subscription.ready:
-                    held.cut_last(max(0, held.untaken))
-            subscription.ready = deque(held for held in subscription.ready if held.taken < held.end)
-            for part in subscription.parts:
-                part.recover()
-            self._share(subscription)
-        for call in self._calls.open_calls():
-            if isinstance(call.message, Recall) or _gives_back(call.message):
-                # a leader takes back records that are not here when this client subscribes again
-                self._calls.cancel(call)
-        for part in self.parts.values():
-            part.barred = {call: bars for call, bars in part.barred.items() if self._calls.is_open(call)}
-        self.fresh = {part: None for part in self.parts.values() if part.fresh}
-        self.ack_due_ms = self._links.now_ms if self.fresh else 0
-        for subscription in subscriptions:
-            if subscription.closing:
-                self._close(subscription)
 
 
 def runs_of(piece: Delivered) -> Ranges:
@@ -684,13 +645,6 @@ def _urgent(part: Part) -> bool:
     subscription = part.subscription
     hungry = subscription.key_ordered and not subscription.ready
     return subscription.exclusive or subscription.closing or hungry
-
-
-def _gives_back(message: Message) -> bool:
-    """True if the message only gives its records back."""
-    return isinstance(message, Nack) and not (
-        message.failed or message.delay_ms or message.reason or message.dead
-    )
 
 
 def _runs_of(

@@ -230,9 +230,6 @@ class Held:
         self.left -= sum(high - low for low, high in ranges)
         return before - end, ranges
 
-    def recount(self) -> None:
-        self.left = self.end - self.first - sum(end - first for first, end in self.done)
-
     def open_ranges(self, first: Offset, end: Offset) -> Ranges:
         """The open ranges of [first, end)."""
         return subtract([(max(first, self.first), min(end, self.end))], self.done)

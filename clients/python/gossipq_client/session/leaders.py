@@ -20,11 +20,6 @@ class Leaders:
         #: shards that are not asked for a moment: (until when, how long it was)
         self.shut: dict[ShardId, tuple[int, int]] = {}
 
-    def restart(self) -> None:
-        """Every shard may be asked at once."""
-        self.moved = False
-        self.shut = {}
-
     def workers(self, leaderless: Collection[ShardId] = ()) -> dict[str, ShardId]:
         """Endpoints of workers that lead a shard, each with a shard to address it by. Shards in
         `leaderless` come last: the worker led them once, and no leader answers for them.

@@ -56,27 +56,24 @@ class Links(Connections):
         self.refusal: GossipqError | None = None
         self._closed: set[str] = set()  #: endpoints that speak another version, or refuse this user
         self._in_vain_ms = self.now_ms  #: since when shards are leaderless
+        self._turn = 0  #: position in the list of possible scouts
+        self._dial(addresses[0])
+
+    def _dial(self, home: str) -> None:
+        """Open the first connection."""
         self._forwarded: dict[ShardId, Lane] = {}
         self._scouts: list[Lane] = []
-        self._turn = 0  #: position in the list of possible scouts
         self._missed_ms: int | None = None  #: when a connection to a leader was last missing
         self._seeking_ms: int | None = None  #: since when routes are sought
         self._hurry_ms = self.now_ms  #: until when the client is in a hurry
         self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
-        self.home = self._make(addresses[0], NODE_SHARD)
+        self.home = self._make(home, NODE_SHARD)
 
     def restart(self) -> None:
-        """All connections were closed at once: opens and greets them again."""
-        home = self.home.endpoint
-        self.out.clear()
-        self.actions.clear()
-        self._up, self._since_ms, self._lanes = {}, {}, {}
-        self._missed.clear()
-        self._direct, self._forwarded, self._scouts = {}, {}, []
-        self._missed_ms = self._seeking_ms = None
-        self._hurry_ms = self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
-        self.leaders.restart()
-        self.home = self._make(home, NODE_SHARD)
+        """All connections were closed at once: open and greet them again."""
+        self._begin()
+        self.leaders.shut.clear()
+        self._dial(self.home.endpoint)
 
     # --- the way to a shard
 

@@ -1,4 +1,4 @@
-"""Collects records in batches, and moves batches when their topic changes or a step was torn."""
+"""Collects records in batches, and moves batches when their topic changes."""
 
 from collections.abc import Callable
 
@@ -189,7 +189,7 @@ class Publishing(Sending):
         outcome, whatever was published later.
         """
         self.seal_all()
-        flights = [flight for writer in self._writers() for flight in reversed(writer.flights)]
+        flights = [flight for writer in self.writers() for flight in reversed(writer.flights)]
         loose = set(self.loose)
 
         def passed() -> bool:
@@ -218,19 +218,19 @@ class Publishing(Sending):
         topic = Topic(info, self._producer)
         topic.learned_ms = self._links.now_ms
         if known is not None:
-            self._moves.append((known, topic))
+            self.moves.append((known, topic))
         self.topics[info.name] = topic
-        self._finish_moves()
+        self.finish_moves()
         return topic
 
-    def _finish_moves(self) -> None:
-        for old, new in list(self._moves):
+    def finish_moves(self) -> None:
+        for old, new in list(self.moves):
             if new.writers:
                 self._move(old, new)
             else:
                 hint = "publish again: it goes to its topics"
                 self.forget(old, UnknownTopic(f"topic {old.name!r} is virtual now", hint=hint))
-            self._moves.remove((old, new))
+            self.moves.remove((old, new))
 
     def _move(self, old: Topic, new: Topic) -> None:
         self._seal_topic(old)
@@ -244,7 +244,7 @@ class Publishing(Sending):
                     )
                     continue
                 if not target.flights or target.flights[-1] is not flight:
-                    self._flying.pop(flight.request_id, None)
+                    self.in_flight.pop(flight.request_id, None)
                     flight.restamp(target.producer, target.sequence)
                     flight.writer = target
                     target.flights.append(flight)
@@ -282,65 +282,14 @@ class Publishing(Sending):
                 self._drop(flight, error)
             if writer.open is not None:
                 writer.open.fail(error)
-                self._note_failed(writer.open)
+                self.note_failed(writer.open)
                 writer.open = None
         if self.topics.get(topic.name) is topic:
             del self.topics[topic.name]
 
     def give_up(self, error: GossipqError) -> None:
         """Ends sending: all unconfirmed records fail with this error."""
-        for topic in [*(old for old, _ in self._moves), *self.topics.values()]:
+        for topic in [*(old for old, _ in self.moves), *self.topics.values()]:
             self.forget(topic, error)
         for flight in self.loose:
             flight.fail(error)
-
-    # --- after a step was torn
-
-    def recover(self) -> None:
-        """Recovers after a step that an exception from a signal handler ended half way, when all
-        connections are closed. It puts all records to send in order, so that they are sent again. A
-        batch is always open, in `flights`, or done.
-        """
-        self._flying.clear()
-        self.waiting.clear()
-        self.plain.clear()
-        self.gathered.clear()
-        self.linger_ms = self._links.now_ms
-        moved = [old for old, _ in self._moves]
-        for topic in [*moved, *self.topics.values()]:
-            for writer in topic.writers:
-                self._recover(writer)
-        self._finish_moves()
-        self.unconfirmed_bytes = sum(flight.size for writer in self._writers() for flight in writer.flights)
-
-    def _recover(self, writer: Writer) -> None:
-        flight, flights = writer.open, writer.flights
-        if flight is not None and flight.values is None:
-            if flight.error is not None:
-                self._note_failed(flight)
-            elif flight.level == "none":
-                self.loose += [flight] if flight not in self.loose else []
-            elif flight not in flights:
-                flight.size = len(flight.batch)
-                flights.append(flight)
-            writer.open = None
-        elif flight is not None and not flight.trim():
-            writer.open = None
-        self._doubt(writer)
-        for flight in [flight for flight in flights if flight.done]:
-            flight.tell()
-            flights.remove(flight)
-            if flight.error is not None:
-                self._note_failed(flight)
-        if any(flight.producer != writer.producer for flight in flights):
-            self._adopt_producer(writer)
-        if writer.gap:
-            self._close_gap(writer)
-        for flight in flights:
-            flight.restamp(flight.producer, flight.sequence)
-        if flights:
-            writer.sequence = flights[-1].sequence + 1
-            self.waiting.add(writer)
-        writer.sent = writer.greeting = writer.paused_until_ms = 0
-        # no record may join a torn batch, and the batches before it may have ended
-        self.seal(writer)

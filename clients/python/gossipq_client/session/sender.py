@@ -53,31 +53,31 @@ class Sending:
         self._freed_ms = 0  #: when any flight last ended
         self._links, self._new_producer = links, new_producer
         self._producer = new_producer()
-        self._flying: dict[int, Flight] = {}
+        self.in_flight: dict[int, Flight] = {}
         #: sealed flights without confirm that have no open connection yet
         self.loose: list[Flight] = []
         self._failed: list[Flight] = []  #: flights whose errors the user has probably not seen
         self._untold = 0  #: how many more failed, of which only the number is kept
         #: topics that were replaced: records for the first go to the second
-        self._moves: list[tuple[Topic, Topic]] = []
+        self.moves: list[tuple[Topic, Topic]] = []
         self.waiting: set[Writer] = set()  #: writers with flights that are not being sent
         self._asked_again: set[int] = set()  #: partitions whose topics were resolved a second time
 
     @property
     def idle(self) -> bool:
         return (
-            not self._flying
+            not self.in_flight
             and not self.waiting
             and not self.loose
-            and not any(map(_is_open, self._writers()))
+            and not any(map(_is_open, self.writers()))
         )
 
-    def _writers(self) -> list[Writer]:
+    def writers(self) -> list[Writer]:
         return [writer for topic in self.topics.values() for writer in topic.writers]
 
     def unconfirmed_records(self) -> int:
         """Unconfirmed records, also those in open batches."""
-        writers = self._writers()
+        writers = self.writers()
         still_open = [
             writer.open.values for writer in writers if writer.open is not None and not writer.open.done
         ]
@@ -105,7 +105,7 @@ class Sending:
     def _untold_flights(self) -> list[Flight]:
         return [flight for flight in self._failed if flight.untold]
 
-    def _note_failed(self, flight: Flight) -> None:
+    def note_failed(self, flight: Flight) -> None:
         self._failed.append(flight)
         if len(self._failed) > FAILURES_MAX:
             untold = self._untold_flights()
@@ -177,7 +177,7 @@ class Sending:
             self.waiting.add(writer)
             return
         if news:
-            self._doubt(writer)
+            self.doubt(writer)
             writer.greeting, writer.sent = lane.greeting, 0
         flights = writer.flights
         for at in range(writer.sent, min(len(flights), UNCONFIRMED_MAX)):
@@ -189,17 +189,17 @@ class Sending:
             ):
                 self.waiting.add(writer)
                 return
-            self._flying.pop(flight.request_id, None)
+            self.in_flight.pop(flight.request_id, None)
             flight.request_id = self._links.next_id()
             if flight.special is not None:
                 flight.special.term = max(flight.special.term, self._links.term(writer.shard))
-            self._flying[flight.request_id] = flight
+            self.in_flight[flight.request_id] = flight
             self._send(lane, flight)
             writer.sent = at + 1
         self.waiting.discard(writer)
 
     @staticmethod
-    def _doubt(writer: Writer) -> None:
+    def doubt(writer: Writer) -> None:
         """Marks the flights that were sent: they may be stored, and that
         leader will not confirm them.
         """
@@ -230,7 +230,7 @@ class Sending:
         """Call after any change of connections: flights that were sent on an
         old greeting are sent again.
         """
-        for writer in self._writers():
+        for writer in self.writers():
             if writer.flights:
                 self.pump(writer)
         if self.loose:
@@ -240,7 +240,7 @@ class Sending:
         now_ms = self._links.now_ms
         if self.linger_ms and now_ms >= self.linger_ms:
             self.linger_ms = 0
-            for writer in self._writers():
+            for writer in self.writers():
                 if writer.open is not None and writer.open.level == "none":
                     self.seal(writer)
         for writer in list(self.waiting):
@@ -264,14 +264,14 @@ class Sending:
         """
         runs, others = dict(confirm.runs) if confirm.runs else None, []
         for request_id, offset, copies, duplicate in confirm.rows:
-            flight = self._flying.get(request_id)
+            flight = self.in_flight.get(request_id)
             if flight is None:
                 others.append(request_id)
                 continue
             if runs is not None and flight.special is not None:
                 flight.special.runs = runs.get(request_id, [])
-            flight.settle(offset, copies, duplicate)  # before it is removed: see `recover`
-            del self._flying[request_id]
+            flight.settle(offset, copies, duplicate)  # before it is removed: see `rebuild`
+            del self.in_flight[request_id]
             self.unconfirmed_bytes -= flight.size
             writer = flight.writer
             flights = writer.flights
@@ -291,13 +291,13 @@ class Sending:
 
     def refused(self, request_id: int, error: GossipqError) -> bool:
         """Takes a refusal. Returns False if the request is no current publish of this client."""
-        flight = self._flying.get(request_id)
+        flight = self.in_flight.get(request_id)
         if flight is None:
             return False
         writer = flight.writer
         if isinstance(error, NotLeader):
             # a leader that stops leading also refuses records that it has stored
-            self._doubt(writer)
+            self.doubt(writer)
             self._rewind(writer, 0, 0)
             writer.paused_until_ms = 0
         elif type(error) is Busy:
@@ -316,7 +316,7 @@ class Sending:
         """The process that answered did not know the step. Sends it again if it was last sent
         before `term`; returns True if so.
         """
-        flight = self._flying.get(request_id)
+        flight = self.in_flight.get(request_id)
         if flight is None or flight.special is None or term <= flight.special.term:
             return False
         flight.special.term = term
@@ -326,7 +326,7 @@ class Sending:
 
     def unheard(self, request_id: int) -> None:
         """That process does not know the session, so it has stored nothing of this attempt."""
-        flight = self._flying.get(request_id)
+        flight = self.in_flight.get(request_id)
         if flight is not None:
             self._rewind(flight.writer, flight.writer.flights.index(flight), 0)
 
@@ -334,9 +334,9 @@ class Sending:
         """The process that answered led no more; only the next leader knows
         whether the batch is stored.
         """
-        flight = self._flying.get(request_id)
+        flight = self.in_flight.get(request_id)
         if flight is not None:
-            self._doubt(flight.writer)
+            self.doubt(flight.writer)
             self._rewind(flight.writer, 0, 0)
 
     def _rewind(self, writer: Writer, to: int, retry_after_ms: int) -> None:
@@ -344,7 +344,7 @@ class Sending:
         requests no longer count.
         """
         for flight in islice(writer.flights, to, None):
-            self._flying.pop(flight.request_id, None)
+            self.in_flight.pop(flight.request_id, None)
         writer.sent = min(writer.sent, to)
         writer.paused_until_ms = self._links.now_ms + (retry_after_ms or RETRY_MS)
         self.waiting.add(writer)
@@ -374,10 +374,10 @@ class Sending:
                 NotConfirmed("the leader no longer knows whether this batch is stored", hint="read it back"),
             )
         writer.producer = self._new_producer()
-        self._adopt_producer(writer)
+        self.adopt_producer(writer)
 
     @staticmethod
-    def _adopt_producer(writer: Writer) -> None:
+    def adopt_producer(writer: Writer) -> None:
         for sequence, flight in enumerate(writer.flights, 1):
             flight.restamp(writer.producer, sequence)
         writer.sequence = len(writer.flights) + 1
@@ -397,23 +397,23 @@ class Sending:
         else:
             writer.gap = flight.sequence
             self._drop(flight, error)
-            self._close_gap(writer)
+            self.close_gap(writer)
         self.pump(writer)
         self._send_open(writer)
 
-    def _close_gap(self, writer: Writer) -> None:
+    def close_gap(self, writer: Writer) -> None:
         behind = [flight for flight in writer.flights if flight.sequence >= writer.gap]
         for sequence, flight in enumerate(behind, writer.gap):
             flight.restamp(flight.producer, sequence)
         writer.sequence, writer.gap = writer.gap + len(behind), 0
 
     def _drop(self, flight: Flight, error: GossipqError) -> None:
-        flight.fail(error)  # before it is removed: see `recover`
-        self._flying.pop(flight.request_id, None)
+        flight.fail(error)  # before it is removed: see `rebuild`
+        self.in_flight.pop(flight.request_id, None)
         flight.writer.flights.remove(flight)
         flight.writer.freed_ms = self._freed_ms = self._links.now_ms
         self.unconfirmed_bytes -= flight.size
-        self._note_failed(flight)
+        self.note_failed(flight)
 
 
 def _is_open(writer: Writer) -> bool:

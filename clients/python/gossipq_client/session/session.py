@@ -378,16 +378,6 @@ class Session:
         self.consuming.farewell()
         self.links.bye()
 
-    def recover(self, now: Now) -> None:
-        """Repair the state after an exception from a signal handler ended a step half way; all connections
-        were closed. Each step keeps a record in at least one place at any moment, so the rest can be
-        derived."""
-        self.advance(now)
-        self.links.restart()
-        self.publishing.recover()
-        self.consuming.recover()
-        self.calls.recover()
-
     def mark(self) -> Callable[[], bool]:
         """Send waiting publishes and acks. Return a function that tells if all requests that wait now are
         answered, and the ends of subscriptions that follow from them. Later publishes and acks do not count,

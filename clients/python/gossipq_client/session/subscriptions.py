@@ -98,11 +98,11 @@ class Subscribing:
             self._numbers += 1
             made.append(Part(subscription, self._numbers, shard, each))
             self.parts[made[-1].number] = made[-1]
-        subscription.parts += made  # all or none: see `recover`
+        subscription.parts += made  # all or none: see `rebuild`
         if starts:
             if subscription.order is not None:  # each of them can bring records
                 subscription.credit_records = max(subscription.credit_records, len(subscription.parts))
-            self._share(subscription)
+            self.share_out(subscription)
             for part in subscription.parts:
                 self._pump(part)
 
@@ -115,7 +115,7 @@ class Subscribing:
             hint = f"its records are in {', '.join(topic.config.virtual)}: consume those"
             subscription.error = BadRequest(f"topic {topic.name!r} is virtual", hint=hint)
 
-    def _share(self, subscription: Subscription) -> None:
+    def share_out(self, subscription: Subscription) -> None:
         """Gives all parts equal shares. With more parts than records of credit,
         the rest begin with READY.
         """
@@ -133,7 +133,7 @@ class Subscribing:
         ):
             return
         subscription.credit_records, subscription.credit_bytes, subscription.paused = records, size, False
-        self._share(subscription)
+        self.share_out(subscription)
         for part in subscription.parts:
             self.due[part] = None
 
