@@ -28,7 +28,7 @@ from gossipq_client import Client, connect
 from gossipq_client.aio import connect as aio_connect
 from gossipq_client.io.contexts import read_credentials
 from gossipq_client.session.deliveries import runs_of
-from gossipq_client.session.receipts import PendingReceipts
+from gossipq_client.session.receipts import PendingReceipt
 from history.record import Call, Recorder
 from waiting import until
 
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
     partition: int
     first: int
     count: int
-    pending: PendingReceipts
+    pending: PendingReceipt
     call: Call
 
     @property
@@ -431,7 +431,7 @@ class Pulse(Actor):
         self.confirmed_s: list[list[float]] = [[] for _ in range(self.PARTITIONS)]
 
     def live(self, life: int) -> None:
-        waiting: list[PendingReceipts | None] = [None] * self.PARTITIONS
+        waiting: list[PendingReceipt | None] = [None] * self.PARTITIONS
         with connect(*self.servers, timeout=PATIENCE_S) as mq:
             mq.create_topic(self.TOPIC, partitions=self.PARTITIONS, if_not_exists=True)
             while not self.stopping.is_set():

@@ -24,7 +24,7 @@ from gossipq.messages import Credit, Hello, RefusedMessage, Subscribe, Subscribe
 from gossipq.types import NODE_SHARD, partition_key
 from gossipq.values import Start, WorkerStats
 from gossipq_client import Client, connect
-from gossipq_client.session.receipts import PendingReceipts
+from gossipq_client.session.receipts import PendingReceipt
 from waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -70,7 +70,7 @@ class Load(threading.Thread):
 
     def _run(self) -> None:
         mq = connect(self.endpoint)
-        under_way: deque[tuple[list[bytes], PendingReceipts]] = deque()
+        under_way: deque[tuple[list[bytes], PendingReceipt]] = deque()
         try:
             while not self.stopping.is_set():
                 if len(under_way) < UNDER_WAY_MAX:
@@ -88,7 +88,7 @@ class Load(threading.Thread):
         finally:
             mq.close(flush=False)
 
-    def _collect(self, under_way: deque[tuple[list[bytes], PendingReceipts]]) -> None:
+    def _collect(self, under_way: deque[tuple[list[bytes], PendingReceipt]]) -> None:
         while under_way and under_way[0][1].done():
             values, pending = under_way.popleft()
             receipt = pending.result(0)

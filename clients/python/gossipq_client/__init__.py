@@ -30,7 +30,7 @@ from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Records, Subscription, connect
 from gossipq_client.handlers import Handlers, Middleware, Outgoing
 from gossipq_client.operations import DeadLetter, Job, StoredRecord
-from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt, Record
+from gossipq_client.session import FetchedBatch, PendingReceipt, Receipt, Record
 from gossipq_client.values import Codec, JoinedJob, Reject, Retry, RetryFlow, TimeLimitExceeded
 
 __all__ = [
@@ -57,7 +57,6 @@ __all__ = [
     "NotFound",
     "Outgoing",
     "PendingReceipt",
-    "PendingReceipts",
     "Receipt",
     "Record",
     "Records",

@@ -338,11 +338,23 @@ class Waiter(Protocol):
 
 
 class PendingReceipt(Struct, eq=False):
-    """The future of a receipt."""
+    """The future of a receipt: of one record, of a list, or of a record that is copied to several topics."""
+
+    _client: Waiter
+    _sent: Flight | Awaited  #: of one record its flight, since there is one for each `post`
+    _index: int = 0  #: of one record: its place in the flight
 
     def done(self) -> bool:
         """True if `result` returns or raises at once."""
-        raise NotImplementedError
+        if self._ended() or not self._client.progress():
+            return True
+        return self._ended()
+
+    def _flights(self) -> list[Flight]:
+        return [self._sent] if isinstance(self._sent, Flight) else self._sent.flights
+
+    def _ended(self) -> bool:
+        return all(flight.done for flight in self._flights())
 
     def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
         """Wait for the receipt, `timeout` at most, in seconds or as "5s"; without it the client's timeout,
@@ -351,7 +363,13 @@ class PendingReceipt(Struct, eq=False):
         Raises NotConfirmed (may be stored) or Refused (certainly not stored). For a list it raises the first
         error; records of other batches may be stored then.
         """
-        raise NotImplementedError
+        sent = self._sent
+        if not isinstance(sent, Flight):
+            self._client.await_flights(sent.flights, self._client.seconds(timeout))
+            return sent.receipt()
+        if not sent.done:
+            self._client.await_flights([sent], self._client.seconds(timeout))
+        return receipt_of(sent, self._index)
 
     def exception(self, timeout: inputs.Timeout = UNSET) -> GossipqError | None:
         """Wait as `result` does, also in seconds, and return the error that it raises, or None. Raises
@@ -369,45 +387,4 @@ class PendingReceipt(Struct, eq=False):
         """Call `call` with this receipt once it is done: in this thread if it is done now, else in a thread
         of the client, which it must not hold up for long.
         """
-        raise NotImplementedError
-
-
-class PendingRecord(PendingReceipt, eq=False):
-    """The receipt of one record. A struct, since there is one for each `post`."""
-
-    _client: Waiter
-    _flight: Flight
-    _index: int
-
-    def done(self) -> bool:
-        if self._flight.done or not self._client.progress():
-            return True
-        return self._flight.done
-
-    def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
-        if not self._flight.done:
-            self._client.await_flights([self._flight], self._client.seconds(timeout))
-        return receipt_of(self._flight, self._index)
-
-    def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:
-        self._client.when_done([self._flight], partial(call, self))
-
-
-class PendingReceipts(PendingReceipt, eq=False):
-    """The one receipt of a list, or of a record that is copied to several topics."""
-
-    _client: Waiter
-    _awaited: Awaited
-
-    def done(self) -> bool:
-        flights = self._awaited.flights
-        if all(flight.done for flight in flights) or not self._client.progress():
-            return True
-        return all(flight.done for flight in flights)
-
-    def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
-        self._client.await_flights(self._awaited.flights, self._client.seconds(timeout))
-        return self._awaited.receipt()
-
-    def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:
-        self._client.when_done(self._awaited.flights, partial(call, self))
+        self._client.when_done(self._flights(), partial(call, self))

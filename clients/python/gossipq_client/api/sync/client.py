@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from gossipq.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from gossipq_client.api.sync.facade import Facade
 from gossipq_client.io import ConnectOptions, connecting
-from gossipq_client.session import PendingReceipt, PendingRecord
+from gossipq_client.session import PendingReceipt
 from gossipq_client.values import PublishOptions
 
 
@@ -28,7 +28,7 @@ class Client(Facade):
                     if values is not None and room and not driver.steps.busy:
                         flight.count, flight.size = index + 1, size
                         values.append(value)
-                        return PendingRecord(driver, flight, index)
+                        return PendingReceipt(driver, flight, index)
         return self._publisher.post(topic, value, options)
 
     post.__doc__ = Facade.post.__doc__

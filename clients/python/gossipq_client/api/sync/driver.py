@@ -13,7 +13,7 @@ from gossipq_client.api.sync.keeper import Keeper
 from gossipq_client.handlers import Middleware
 from gossipq_client.io import Bell, Connecting, Engine, exits, in_handler, log
 from gossipq_client.io import wait as wait_for
-from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
+from gossipq_client.session import Awaited, Flight, Held, Patience, Record, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
 from gossipq_client.values import UNSET, Options, inputs
 
@@ -169,11 +169,11 @@ class Driver:
         return self.timeout_s if timeout is UNSET else inputs.limit_s(timeout)
 
     def pending(self, awaited: Awaited) -> PendingReceipt:
-        return PendingReceipts(self, awaited)
+        return PendingReceipt(self, awaited)
 
     def posted(self, topic: str, raws: list[bytes], sent: Awaited) -> PendingReceipt:
         """The receipt of what was sent."""
-        return PendingReceipts(self, sent)
+        return PendingReceipt(self, sent)
 
     def in_turn(self, topic: str, sent: Awaited) -> Awaited:
         """What is posted here is sent at once, in order."""
