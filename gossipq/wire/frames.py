@@ -4,7 +4,7 @@ See PROTOCOL.md, section "Frames".
 
     offset  bytes  field (little endian)
     0       2      magic "GQ"
-    2       1      protocol version, 1
+    2       1      protocol version, 2
     3       1      verb
     4       2      shard
     6       2      flags, 0
@@ -31,6 +31,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoders = {verb: msgspec.msgpack.Decoder(kind) for verb, kind in MESSAGES.items()}
 
 
+# gc=False: a header refers to no container, so the collector need not look at each one
 class Header(msgspec.Struct, frozen=True, gc=False):
     magic: bytes
     version: int
@@ -72,6 +73,7 @@ def _unreadable(header: Header) -> ProtocolError:
 
 def decode(frame: bytes) -> tuple[Header, Message]:
     """Return header and message. Raises ProtocolError, WrongVersion, UnknownVerb."""
+    # the checks of `peek` once more: a call less for each frame
     if len(frame) < HEADER.size:
         raise ProtocolError(f"control frame of {len(frame)} bytes; at least {HEADER.size} are needed")
     header = Header(*_unpack(frame))
@@ -83,6 +85,7 @@ def decode(frame: bytes) -> tuple[Header, Message]:
     if len(frame) > limits.CONTROL_BYTES_MAX:
         raise ProtocolError(f"control frame of {len(frame)} bytes; at most {limits.CONTROL_BYTES_MAX}")
     try:
+        # a view, so that the message is not copied to be decoded
         return header, decoder.decode(memoryview(frame)[HEADER.size :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"control part of verb {header.verb}: {error}") from None

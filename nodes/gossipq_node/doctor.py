@@ -45,6 +45,7 @@ class Check(NamedTuple):
 
 def examine(config: Config) -> Iterator[Check]:
     """Yield all checks, the most important first."""
+    # a machine without the libraries fails in all that follows, so these come first
     yield from _versions()
     yield _serf()
     yield from _ports(config)
@@ -83,7 +84,7 @@ def _versions() -> Iterator[Check]:
 def _serf() -> Check:
     path = shutil.which("serf")
     if path is None:
-        remedy = "apt-get install serf, if nodes shall find each other by gossip; a single node needs none"
+        remedy = "apt-get install serf, if nodes are to find each other by gossip; a single node needs none"
         return Check("serf", WARNING, "the serf program is not installed", remedy)
     return Check("serf", GOOD, path)
 
@@ -103,7 +104,10 @@ def _ports(config: Config) -> Iterator[Check]:
         told = "; ".join(f"{', '.join(ports)} of {host}" for host, ports in taken.items())
         text = f"{told} cannot be used: a node, or another program, has them"
         yield Check(
-            "ports", WARNING, text, "fine if that is this node; else stop the other, or choose another --bind"
+            "ports",
+            WARNING,
+            text,
+            "fine if that is this node; else stop the other program, or choose another --bind",
         )
     else:
         yield Check("ports", GOOD, f"{many(len(places), 'port')} from {place.port} on are free")
@@ -161,11 +165,12 @@ def _doors(config: Config) -> Iterator[Check]:
     elif place.is_loopback:
         yield Check("doors", GOOD, f"in the clear, on this machine alone: {ports}, {others}")
     else:
-        text = f"in the clear at {place.host}, for who reaches or listens to that network: {ports}, {others}"
+        text = f"in the clear at {place.host}, for everybody who reaches that network: {ports}, {others}"
         yield Check("doors", WARNING, text, "gossipq init, or --secret-file FILE, the same on all nodes")
 
 
 def _free(host: str, port: int) -> bool:
+    """Try to bind a port. The option lets it succeed while closed connections of a node that ended linger."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,6 +231,7 @@ def _disk_speed(data: Path) -> Check:
             f"{home} cannot be written: {error.strerror}",
             "free some space" if error.errno == errno.ENOSPC else "give another directory with --data",
         )
+    # the median: one slow write, such as the first one of a sleeping disk, says little
     middle = sorted(took_ms)[SYNCS // 2]
     text = f"a write that is synced takes {middle:.2f} ms at {home}, {max(took_ms):.2f} ms at most"
     if middle >= BAD_SYNC_MS:
@@ -244,6 +250,7 @@ def _disk_space(data: Path, config: Config) -> Check:
     home = _home(data)
     disk = os.statvfs(home)
     free, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    # as the worker computes it; f_bavail leaves out the blocks that only root may use
     reserve = max(config.node.disk_reserve_bytes, whole * config.node.disk_reserve_percent // 100)
     text = f"{size(free)} of {size(whole)} are free at {home}; publishes stop at {size(reserve)}"
     if free < reserve:
@@ -265,6 +272,7 @@ def _disk_space(data: Path, config: Config) -> Check:
 
 def _file_limit() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # only the hard limit matters, because a node raises the soft one; -1 means no limit
     if 0 <= hard < FILES_MIN:
         text = f"a process may open {hard:,} files, and each connection is one"
         return Check(
@@ -273,7 +281,7 @@ def _file_limit() -> Check:
     return Check(
         "file limit",
         GOOD,
-        f"{'no bound' if hard < 0 else many(hard, 'file')} (a node raises it by itself from {soft:,})",
+        f"{'no bound' if hard < 0 else many(hard, 'file')} (a node raises it from {soft:,} at its start)",
     )
 
 

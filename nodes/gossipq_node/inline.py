@@ -24,7 +24,7 @@ from gossipq_node.directory import DataDirectory
 from gossipq_node.settings import FrontdoorSettings, WorkerSettings
 
 START_S = 30.0
-TURNS = 2  #: the first may have read the clock before it was moved
+TURNS = 2  #: the first turn may have read the clock before the test moved it
 WAKE_S = 0.002
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class Turning:
         with self._changed:
             end = time.monotonic() + seconds
             while not enough() and not self._stopping and time.monotonic() < end:
+                # the loop may sleep until a time of the test's clock, which stands still
                 os.eventfd_write(self.wake_fd, 1)
                 self._changed.wait(WAKE_S)
             if not enough():
@@ -98,6 +99,7 @@ class InlineNode:
             "node.bind": f"ipc://{directory}/node.sock",
         }
         flags |= {"node.workers": 1, "cluster.shards": shards, "node.map_bytes": limits.GIB}
+        # without a reserve, so that no test fails because the disk of its machine is nearly full
         flags |= {"node.disk_reserve_bytes": 0, "node.disk_reserve_percent": 0}
         config = load("", {}, flags).config
         self.endpoint = config.node.bind
@@ -118,6 +120,7 @@ class InlineNode:
 
     def await_whole_turns(self) -> None:
         """Wait until everything is done that is due by the clock now."""
+        # the worker first, so that the frontdoor then handles the messages of the worker's turns
         for turning in reversed(self._loops):
             turning.await_whole_turns()
 

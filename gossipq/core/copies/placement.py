@@ -51,6 +51,8 @@ def plan(members: Iterable[Member], shards: int, copies: int) -> dict[ShardId, T
     if not full:
         return {}
     witnesses = [member.copy for member in members if member.witness and member.state == "in"]
+    # An even number of voters needs a larger majority and survives no more failures than one voter less. Of
+    # two nodes the second one is a voter if a witness makes a third voter, and a standby otherwise.
     pair = len(full) == 2
     count = 2 if pair else min(copies, len(full) - 1 + len(full) % 2)
     targets = {}
@@ -59,11 +61,13 @@ def plan(members: Iterable[Member], shards: int, copies: int) -> dict[ShardId, T
         if not pair:
             target = Target([first, *others], [], [])
         elif witnesses:
+            # by score and not in turn: a witness that joins or leaves moves only its own share of shards
             witness = max(witnesses, key=lambda name: _score(shard, name))
             target = Target([first, *others, witness], [witness], [])
         else:
             target = Target([first], [], others)
         targets[shard] = target
+    # every node reads the roster, the topics and the users from its own copy of the meta shard
     meta = targets[META_SHARD]
     known = {*meta.voters, *meta.learners}
     others = [name for name in full + witnesses if name not in known]
@@ -97,11 +101,13 @@ def _spread(names: list[str], shards: int, count: int, workers: int) -> list[lis
     workers.
     """
     chosen: list[list[str]] = [[] for _ in range(shards)]
+    # the first ones get a shard more if it does not divide; hashed, so that it is not always the first name
     ranked = sorted(names, key=lambda name: _score(shards, name))
     scores = {(shard, name): _score(shard, name) for shard in range(shards) for name in names}
     pairs = sorted(scores, key=lambda pair: scores[pair], reverse=True)
     given = 0
     for place in range(count):
+        # only leaders are spread over workers, since a leader does most of the work
         step = 1 if place else min(workers, shards)
         for worker in range(step):
             mine = range(worker, shards, step)

@@ -25,14 +25,15 @@ NONE_FAILED: tuple[list[FailRow], dict[Waiter, None]] = [], {}
 class Outbox:
     def __init__(self, desk: Desk, dispatch: Dispatch) -> None:
         self._desk, self._dispatch = desk, dispatch
-        self._late: list[list[Delivery]] = []  # they leave when an entry is stored
-        self.ready: list[Delivery] = []  #: their entry is stored
+        self._late: list[list[Delivery]] = []  # deliveries that wait until their entry is stored
+        self.ready: list[Delivery] = []  #: deliveries whose entry is stored
 
     def gather(self) -> None:
-        """Proposes one entry per group and consumer with its acks and failures, and one for each
+        """Propose one entry per group and consumer with its acks and failures, and one for each
         run of dead letters. Changes beyond the turn's budget wait.
         """
         dispatch, desk = self._dispatch, self._desk
+        # failures travel in the entry of the acks of the same consumer: one entry instead of two
         failed = self._fail()
         for (group_id, consumer), acks in dispatch.settlement.take_acks().items():
             if acks.ranges:
@@ -45,6 +46,7 @@ class Outbox:
                     index = desk.propose(log.ACK, payloads.encode(entry))
                 self._waits(index, *acks.waiters, *waiters)
             else:
+                # all of these acks were lost or repeated: nothing is left to store
                 for waiter in acks.waiters:
                     desk.reply(waiter, Acked(waiter.lost))
         for (group_id, _), (rows, waiters) in failed.items():
@@ -57,9 +59,9 @@ class Outbox:
                 desk.propose(log.PARK, payloads.encode(payloads.Park(group_id, parked)))
 
     def _fail(self) -> dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]]:
-        """Takes failures of this turn within the budget, and proposes one DEAD for each run of
-        dead letters. Returns, by group and consumer, the records that are tried again, and the
-        requests that wait for them.
+        """Take failures of this turn within the budget, and propose one DEAD for each run of
+        dead letters. Returns, by group and consumer, the records that are retried, and the requests
+        that wait for them.
         """
         failed = self._dispatch.holdings.failed
         again: dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]] = {}
@@ -70,6 +72,7 @@ class Outbox:
         while failed and budget and not self._desk.crowded:
             each = failed.popleft()
             rows, rest = self._sort_out(each, budget)
+            # the budget was used up in the middle of a range: the next turn takes the rest first
             if rest is not None:
                 failed.appendleft(rest)
             all_rows, of_group = again.setdefault((each.view.group.id, each.consumer), ([], {}))
@@ -85,8 +88,8 @@ class Outbox:
         return again
 
     def _sort_out(self, failed: Failed, budget: Budget) -> tuple[list[FailRow], Failed | None]:
-        """Buries dead records. Returns the records that are tried again, and
-        the rest for another turn.
+        """Propose the dead letters of failed records. Returns the records that are retried, and the
+        rest for another turn.
         """
         rows, burials, rest = self._dispatch.attempts.sort_out(failed, self._desk, budget)
         for burial in burials:
@@ -105,8 +108,8 @@ class Outbox:
             self._desk.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
 
     def after_commit(self, late: list[Delivery]) -> None:
-        """Leases of exclusive groups, and acks on delivery, are stored
-        before their deliveries leave.
+        """Log the leases of exclusive groups and the acks on delivery, and hold their deliveries back until
+        those entries are stored.
         """
         self.log_leases()
         self.gather()
@@ -114,7 +117,7 @@ class Outbox:
         self._desk.pending.add(self._desk.last, partial(self._leave, late))
 
     def _count_applied(self, waiter: Waiter, asker: Asker, index: Index, outcome: Outcome) -> None:
-        """One of the entries that a request waits for is applied."""
+        """Count that an entry of a request was applied, and answer the request after its last one."""
         waiter.entries -= 1
         if isinstance(outcome, Counted):
             waiter.lost += outcome.lost
@@ -122,13 +125,13 @@ class Outbox:
             self._desk.reply(asker, Acked(waiter.lost))
 
     def _leave(self, late: list[Delivery], asker: Asker, index: Index, outcome: Outcome) -> None:
-        """The entry for these deliveries is stored, so they may leave."""
+        """Let these deliveries leave, since their entry is stored."""
         self.ready += late
         self._late = [each for each in self._late if each is not late]
 
     def take_ready(self) -> list[Delivery]:
-        """Deliveries that waited for an entry and may leave now, without records that were taken
-        from their consumers meanwhile.
+        """Return the deliveries whose entry is stored, without the records that were taken from their
+        consumers meanwhile.
         """
         ready, self.ready = self.ready, []
         return [left for left in map(self._dispatch.still_valid, ready) if left.parts]

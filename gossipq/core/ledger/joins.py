@@ -27,7 +27,7 @@ _decode_end = msgspec.msgpack.Decoder(PartEnd).decode
 
 class JoinName(NamedTuple):
     partition: PartitionKey
-    entry: Index  #: that began it
+    entry: Index  #: the entry that began the join
 
     def key(self, number: int) -> bytes:
         return records.key(b"z", *self, number)
@@ -38,7 +38,7 @@ class Joins:
         self._host = host
         self.rows: dict[JoinName, JoinRow] = {}
         self.ends: dict[JoinName, dict[int, PartEnd]] = {}  #: by number of the part; of the joins in `rows`
-        self._parts = 0  # of all rows
+        self._parts = 0  # parts of all joins; at most JOIN_PARTS_OPEN_MAX
 
     def load(self) -> None:
         for row_key, row in self._host.state.scan(b"z", records.after(b"z")):
@@ -96,6 +96,7 @@ class Joins:
         for each in payload.rows:
             name = JoinName(each.partition, each.index)
             ends = self.ends.get(name)
+            # two leaders may log the same end, and the join may be closed by now
             if ends is not None and each.part not in ends:
                 ends[each.part] = each.end
                 self._host.state.put(name.key(PARTS + each.part), records.encode(each.end))
@@ -115,6 +116,7 @@ class Joins:
             state.put(records.key(b"R", *place), PLACE.pack(published.offset, 1))
             state.put(records.key(b"F", name.partition, entry.index), records.encode((-1, name.entry, 0)))
         else:
+            # a record with its id was stored already; `why` of the join's ref must say so
             self._void(entry, name, row, "", DUPLICATE)
         return published
 
@@ -128,7 +130,7 @@ class Joins:
         return DONE
 
     def _void(self, entry: Entry, name: JoinName, row: JoinRow, reason: str, by: str) -> None:
-        """The record counts as published and voided before it had an offset."""
+        """Count the record of a join as published and as voided before it had an offset."""
         state = self._host.partitions[name.partition]
         state.published += 1
         state.voided += 1

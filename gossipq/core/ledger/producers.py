@@ -54,10 +54,11 @@ class Producers:
     def spoke(
         self, partition: PartitionKey, producer: bytes, sequence: int, place: int, time_ms: int
     ) -> None:
-        """`sequence` is stored; a repeat of it gets `place` as the answer."""
+        """Note that `sequence` is stored at `place`, which is the answer to a repeat of it."""
         name = partition, producer
         found = self._opened.get(name) or self.get(partition, producer)
         found.last, found.time_ms = sequence, time_ms
+        # `recent` has the last sequences without gaps, so a place is found by counting back from `last`
         found.recent.append(place)
         if len(found.recent) > limits.PRODUCER_REPEATS:
             del found.recent[0]
@@ -75,6 +76,7 @@ class Producers:
 
     def _close_some(self) -> None:
         """Drop the decoded producers if all are written. They are read again when needed."""
+        # a producer that was not written would be read again as it was before
         if len(self._opened) > OPENED_MAX and not self._dirty:
             self._opened.clear()
 

@@ -18,6 +18,8 @@ SPARSE = 8  #: `carve` gives up if it would scan more than this many ranges for 
 class Intervals:
     """A set of offsets as ranges. Neighbours are joined."""
 
+    # two lists of numbers, not one of pairs: bisect searches them without a key function, and no range needs
+    # a tuple of its own
     __slots__ = ("_total", "ends", "starts")
 
     def __init__(self, ranges: list[tuple[Offset, Offset]] | None = None) -> None:
@@ -51,6 +53,7 @@ class Intervals:
             self.ends.insert(low, end)
             self._total += end - first
             return end - first
+        # the new range touches those from `low` to `high`: one range replaces them all
         covered = sum(self.ends[low:high]) - sum(self.starts[low:high])
         first, end = min(first, self.starts[low]), max(end, self.ends[high - 1])
         self.starts[low:high] = [first]
@@ -62,6 +65,7 @@ class Intervals:
         """Like `add` of each. The ranges must rise, and none of their offsets may be in the set."""
         low = bisect_left(self.ends, ranges[0][0])
         high = bisect_right(self.starts, ranges[-1][1], lo=low)
+        # far apart: a search for each costs less than a pass over everything between them
         if high - low > SPARSE * len(ranges):
             return sum(self.add(first, end) for first, end in ranges)
         starts, ends = list[Offset](), list[Offset]()
@@ -148,6 +152,7 @@ class RangeMap(Generic[V]):
 
     def set(self, first: Offset, end: Offset, value: V) -> None:
         """Give [first, end) this value and replace older ones."""
+        # records are mostly delivered in order, so most new ranges lie behind all others
         if not self.starts or first >= self.ends[-1]:
             self.starts.append(first)
             self.ends.append(end)
@@ -210,6 +215,7 @@ class RangeMap(Generic[V]):
             for first, end in ranges:
                 self.set(first, end, value)
             return
+        # all lie in one gap, so one slice takes them
         self.starts[at:at], self.ends[at:at] = zip(*ranges, strict=True)
         self.values[at:at] = [value] * len(ranges)
 
@@ -252,6 +258,7 @@ class RangeMap(Generic[V]):
                 start, stop, value = self.starts[at], self.ends[at], self.values[at]
             if first < start or end > stop or first >= end:
                 return None
+            # neighbours mostly share their value, so `fits` is asked once for all of them
             if value is not last:
                 if not fits(value):
                     return None

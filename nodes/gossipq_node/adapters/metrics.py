@@ -181,6 +181,8 @@ def exposition(
 
     `moves` counts changes of leaders. `queued` are waiting messages of gossip.
     """
+    # A registry for each scrape: the counts come from the processes of the node, which keep them. The
+    # default registry would add the metrics of this Python process to them.
     registry = CollectorRegistry()
     rebalances = CounterMetricFamily(
         "gossipq_rebalances", "Changes of leaders that this node saw since its start", value=moves
@@ -193,6 +195,8 @@ def exposition(
 
 
 class _Known:
+    """A collector of metrics that are made already. The registry asks a collector for them."""
+
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
@@ -220,6 +224,7 @@ def _families(
 
 
 def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterator[Metric]:
+    # Prometheus has no text values, so each text is the label of a metric that is always 1
     build = {
         "version": status.version,
         "node": status.node,
@@ -254,6 +259,7 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
     restarts = CounterMetricFamily(
         "gossipq_actor_restarts", "Processes of the node that were started again", labels=["role"]
     )
+    # a worker whose disk is full still serves acks, deletes and consumers
     ready = GaugeMetricFamily("gossipq_actor_ready", "Whether it serves", labels=["role"])
     for worker in status.workers:
         restarts.add_metric([_role(worker)], worker.restarts)
@@ -280,6 +286,7 @@ def _behind(status: StatusReply) -> Metric:
         "Log entries that a node lacks of the shards led here",
         labels=["follower"],
     )
+    # one series for each node, not for each copy: a node is slow or silent as a whole, and shards are many
     behind: dict[str, int] = {}
     for row in status.copies:
         if row.role != "leader":
@@ -309,7 +316,9 @@ def _histogram(name: str, text: str, kind: str, timings: dict[int, list[Timing]]
     bounds = [*(str(bound / 1_000_000) for bound in TIMING_BOUNDS_US), "+Inf"]
     for worker, rows in sorted(timings.items()):
         for row in rows:
+            # counts of other bounds would be wrong under these
             if row.name == kind and len(row.counts) == len(bounds):
+                # workers count each bucket alone; a bucket of Prometheus has all counts below its bound
                 below, buckets = 0, []
                 for bound, count in zip(bounds, row.counts, strict=True):
                     below += count
@@ -319,6 +328,7 @@ def _histogram(name: str, text: str, kind: str, timings: dict[int, list[Timing]]
 
 
 def _of_partitions(rows: list[PartitionStats]) -> Iterator[Metric]:
+    # by worker, since partitions that are led unevenly show as one busy process
     led: dict[int, int] = {}
     for row in rows:
         led[row.worker] = led.get(row.worker, 0) + 1

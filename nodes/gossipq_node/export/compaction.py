@@ -36,6 +36,7 @@ def compact(
     if found.newest is None:
         raise ExportError(f"{folder.root} has no export", hint="gossipq export --out DIR makes one")
     kept: list[File] = []
+    # merged files get new names, so readers of the old manifest still find the old files
     for run in _tiered(found) if tiered else _runs(found):
         kept += run if len(run) == 1 else [_merge(folder, found, found.newest.format, run)]
         progress(len(kept), len(found.files))
@@ -66,6 +67,7 @@ def _tiered(found: Export) -> Iterator[list[File]]:
     """
     for _, placed in groupby(found.files, key=lambda file: file.key):
         runs: list[list[File]] = []
+        # from the newest file back, because a file is compared with the sum of all later ones
         for file in reversed(list(placed)):
             run = runs[-1] if runs else []
             if (
@@ -130,6 +132,7 @@ def _gathered(batches: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
 
 
 def _publish(folder: Folder, found: Export, kept: list[File]) -> None:
+    # a base has all files and positions, so that readers need no manifest before it
     newest = found.newest
     assert newest is not None, "there is something to compact"
     folder.publish(

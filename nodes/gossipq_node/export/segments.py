@@ -46,6 +46,7 @@ class Segment:
         place = self._place
         with self._whole():
             self._writer.close()
+            # pyarrow writes the file itself, so its bytes are read once more for the digest
             with self._path.open("rb") as opened:
                 digest = file_digest(opened, "sha256").hexdigest()
             size = self._path.stat().st_size
@@ -71,7 +72,7 @@ class Segment:
 
 
 class PartitionFiles:
-    """A data set of one partition, in a folder."""
+    """The files of one data set and one partition, in a folder."""
 
     def __init__(
         self,
