@@ -845,3 +845,26 @@ def host_protocols(sources: Iterable[str]) -> list[str]:
 def test_few_protocols_call_upwards() -> None:
     assert len(host_protocols(sources_of("gossipq", "gossipq_node"))) <= HOSTS_MAX
     assert host_protocols(["class AHost(Protocol): ...\nclass BHost: ..."]) == ["AHost"]
+
+
+SPLATS_MAX = 1  #: records of hot loops that are built by a splat beside other fields; ten would be allowed
+
+
+def splats(source: str) -> list[int]:
+    """Lines that build a record by a splat among its fields: two of them can be swapped, and nothing sees it.
+    A splat alone, of what was packed in the same order, is none.
+    """
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).split(".")[-1][0].isupper()
+        and len(node.args) + len(node.keywords) > 1
+        and any(isinstance(each, ast.Starred) for each in node.args)
+    ]
+
+
+def test_records_are_built_by_names_and_not_by_splats() -> None:
+    found = [line for source in sources_of("gossipq", "gossipq_node") for line in splats(source)]
+    assert len(found) <= SPLATS_MAX, "pass the fields by their names"
+    assert splats("Row(*name, 1)\nRow(*packed)\nrow(*name, 1)\na.Row(1, *name)") == [1, 4]

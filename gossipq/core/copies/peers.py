@@ -354,7 +354,8 @@ class Peers:
             if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + self._stray_ms:
                 self._end_sending(name)  # a copy that comes back after this time gets a newer one
             elif part := sending.due(replica.now_ms):
-                mail.append(Mail(name, *part))
+                message, rows = part
+                mail.append(Mail(name, message, rows))
         return mail
 
     def deadline_ms(self) -> int | None:

@@ -233,16 +233,32 @@ class Reconfiguration:
         replica, config = self._replica, self._replica.config
         term, last, now_ms = replica.hard.term, replica.log.last, replica.now_ms
         saved, off_ms = replica.saved, replica.time.off_ms
-        rows = [
-            CopyStats(
-                self._desk.shard, term, replica.me, "leader", saved, last - saved, 0, True, off_ms(replica.me)
-            )
-        ]
+        mine = CopyStats(
+            shard=self._desk.shard,
+            term=term,
+            copy=replica.me,
+            role="leader",
+            match=saved,
+            behind=last - saved,
+            silent_ms=0,
+            synced=True,
+            clock_ms=off_ms(replica.me),
+        )
+        rows = [mine]
         for name, other in replica.progress.items():
             role = (
                 "witness" if name in config.witnesses else "follower" if name in config.voters else "learner"
             )
-            silent_ms = max(0, now_ms - other.heard_ms)
-            place = other.match, last - other.match, silent_ms, other.synced
-            rows.append(CopyStats(self._desk.shard, term, name, role, *place, off_ms(name)))
+            its = CopyStats(
+                shard=self._desk.shard,
+                term=term,
+                copy=name,
+                role=role,
+                match=other.match,
+                behind=last - other.match,
+                silent_ms=max(0, now_ms - other.heard_ms),
+                synced=other.synced,
+                clock_ms=off_ms(name),
+            )
+            rows.append(its)
         return rows

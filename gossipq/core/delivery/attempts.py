@@ -161,9 +161,18 @@ class Attempts:
                 continue
             pause_ms = failed.delay_ms if failed.delay_ms >= 0 else policy.pause_ms(max(1, failures))
             reason = _short(failed.reason)
-            name = failed.view.partition, first, end, failed.attempts, failed.counted
-            told = times.due_after(pause_ms), reason, failed.consumer
-            rows.append(FailRow(*name, *told, list(ranges) if len(ranges) > 1 else []))
+            row = FailRow(
+                partition=failed.view.partition,
+                first=first,
+                end=end,
+                attempts=failed.attempts,
+                counted=failed.counted,
+                due_ms=times.due_after(pause_ms),
+                reason=reason,
+                consumer=failed.consumer,
+                ranges=list(ranges) if len(ranges) > 1 else [],
+            )
+            rows.append(row)
             budget.size -= len(reason)
         return rows, burials, None
 
@@ -171,8 +180,18 @@ class Attempts:
         view = failed.view
         dropped = reason == EXPIRED and self._ledger.config(view.partition).expire == "drop"
         body = b"" if dropped else self._ledger.opened.cut(place.entry, place.record, end - first)
-        name = view.group.id, view.partition, first, end, reason, _short(failed.reason)
-        return Burial(Dead(*name, failed.consumer, failed.attempts, failed.counted), body)
+        dead = Dead(
+            group_id=view.group.id,
+            partition=view.partition,
+            first=first,
+            end=end,
+            reason=reason,
+            error=_short(failed.reason),
+            consumer=failed.consumer,
+            attempts=failed.attempts,
+            counted=failed.counted,
+        )
+        return Burial(dead, body)
 
 
 def _reach(place: Place, offset: Offset) -> Offset:

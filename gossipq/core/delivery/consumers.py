@@ -106,8 +106,18 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
                 # count, since nothing would tell it when the record is done
                 header = ledger.opened.header(row.index)
                 columns, route, time_ms = header.columns & ~KEY_HASH, header.route, 0
-            sizes = row.end, row.size, row.batch_count
-            return Place(row.index, record, *sizes, columns, route, time_ms, row, whole.row.ranges)
+            return Place(
+                entry=row.index,
+                record=record,
+                end=row.end,
+                size=row.size,
+                batch_count=row.batch_count,
+                columns=columns,
+                route=route,
+                time_ms=time_ms,
+                row=row,
+                ranges=whole.row.ranges,
+            )
     if at is None:
         return None
     return Place(

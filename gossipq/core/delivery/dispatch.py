@@ -842,8 +842,8 @@ class Dispatch:
             if subscription.group is not None:
                 subscription.group.file(subscription)
         last = deliveries[-1] if deliveries else None
-        name = subscription.origin, subscription.number, handed.lease_ms
-        if last is not None and (last.origin, last.subscription, last.lease_ms) != name:
+        same = subscription.origin, subscription.number, handed.lease_ms
+        if last is not None and (last.origin, last.subscription, last.lease_ms) != same:
             last = None
         for part in handed.parts:
             subscription.frame_bytes += part.charge
@@ -852,7 +852,16 @@ class Dispatch:
                 continue
             subscription.frame_bytes = part.charge
             refund_to = subscription if subscription.group is None or subscription.auto else None
-            last = Delivery(*name, [part], late, self.turn.number, refund_to, subscription.plain)
+            last = Delivery(
+                origin=subscription.origin,
+                subscription=subscription.number,
+                lease_ms=handed.lease_ms,
+                parts=[part],
+                late=late,
+                run=self.turn.number,
+                refund_to=refund_to,
+                plain=subscription.plain,
+            )
             deliveries.append(last)
 
     def _notify(self, subscription: Subscription) -> None:

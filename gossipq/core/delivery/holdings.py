@@ -406,10 +406,18 @@ class Holdings:
                         back.append((first, end, state.tries))
             rows = taken.setdefault(view.group.id, [])
             for lease, ranges in held.items():
-                deadline_ms = timer_ms + lease.deadline_ms - boot_ms
-                whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
-                told = lease.attempt, lease.consumer, lease.started
-                rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
+                row = LeaseRow(
+                    partition=view.partition,
+                    first=ranges[0][0],
+                    end=ranges[-1][1],
+                    session=lease.session,
+                    deadline_ms=timer_ms + lease.deadline_ms - boot_ms,
+                    attempt=lease.attempt,
+                    consumer=lease.consumer,
+                    started=lease.started,
+                    ranges=ranges if len(ranges) > 1 else [],
+                )
+                rows.append(row)
             for first, end, tried in back:
                 attempt = tries.newest(tried)
                 started = 0 < attempt == tries.begun(tried)

@@ -391,8 +391,12 @@ class Selector:
             if not alike or each.count > most or charge > member.credit_bytes:
                 break
             member.spend(partition, each.offset, each.end, record_bytes)
-            name = partition, each.offset, each.index, each.first, each.count
-            handed.parts.append(Part(*name, each.count == each.batch_count, 1, charge, each.time_ms))
+            whole = each.count == each.batch_count
+            # hot: one for each batch, so its fields are passed by position
+            part = Part(
+                partition, each.offset, each.index, each.first, each.count, whole, 1, charge, each.time_ms
+            )
+            handed.parts.append(part)
             most -= each.count
             stop = each.end
         if stop > first:
@@ -438,9 +442,20 @@ class Selector:
         lease.before = tried
         self.holdings.lease_all(view, ranges, lease, self.turn.boot_ms + lease_ms)
         self.holdings.log_later(view, ranges[0][0], ranges[-1][1])
-        name = partition, first, place.entry, place.record, count, False
-        told = count * record_bytes, place.time_ms, ranges, place.row.failures if place.row else 0
-        part = Part(*name, attempt, *told, _again(tried))
+        part = Part(
+            partition=partition,
+            offset=first,
+            index=place.entry,
+            first=place.record,
+            count=count,
+            whole=False,
+            attempt=attempt,
+            charge=count * record_bytes,
+            time_ms=place.time_ms,
+            ranges=ranges,
+            failures=place.row.failures if place.row else 0,
+            again=_again(tried),
+        )
         return Handed([part], lease_ms)
 
     def _same_lease(self, place: Place, count: int) -> int:

@@ -182,16 +182,17 @@ class Dedup:
         first, place = 0, (0, 0, False)  # start of the run, and the place of its records
         for record, name in enumerate(names):
             if name in known:
-                here = *known[name], True
+                index_then, record_then = known[name]
+                here = index_then, record_then, True
             else:
                 its_record = fresh.get(name, record)
                 here = index, its_record, its_record < record
             if record and here != (place[0], place[1] + record - first, place[2]):
-                runs.append(Run(record - first, -1, *place))
+                runs.append(_run(record - first, place))
                 first, place = record, here
             elif not record:
                 place = here
-        runs.append(Run(len(names) - first, -1, *place))
+        runs.append(_run(len(names) - first, place))
         return runs
 
     def again(
@@ -206,7 +207,7 @@ class Dedup:
             return [Run(len(hashes), -1, index, 0)]
         names = names_of(hashes)
         known = self._known(partition, set(names) - {NO_NAME}, EVER)
-        runs, begun, run = [], 0, (0, 0, False)
+        runs, begun, run = list[Run](), 0, (0, 0, False)
         for record, name in enumerate(names):
             place = None if name == NO_NAME else known.get(name)
             if place is None:
@@ -214,11 +215,11 @@ class Dedup:
             its_index, its_record = place
             here = its_index, its_record, (its_index, its_record) != (index, record)
             if record and (not its_index or here != (run[0], run[1] + record - begun, run[2])):
-                runs.append(Run(record - begun, -1, *run))
+                runs.append(_run(record - begun, run))
                 begun, run = record, here
             elif not record:
                 run = here
-        runs.append(Run(len(names) - begun, -1, *run))
+        runs.append(_run(len(names) - begun, run))
         return runs
 
     # --- remembering, forgetting ----------------------------------------------------------------
@@ -355,6 +356,12 @@ class Dedup:
         assert row is not None, "it was just read"
         own = ID_ENTRY.pack(U64.unpack_from(row)[0], index)
         self._state.delete_many(self._keys(partition, names_of(row[U64.size :])), own)
+
+
+def _run(count: int, at: tuple[Index, int, bool]) -> Run:
+    """Return a run of records that are stored `at` an entry and its record, or repeat that one."""
+    index, record, duplicate = at
+    return Run(count, -1, index, record, duplicate)
 
 
 def _row(time_ms: int, names: Sequence[bytes], numbers: Sequence[int] = ()) -> bytes:

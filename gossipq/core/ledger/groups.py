@@ -420,16 +420,16 @@ class Groups:
     def _told(self, ended: "Ended", fresh: Ranges, passed: Ranges, late: list[Found[ExceptionRow]]) -> None:
         """Write acks: one row for records that are passed together, with gaps for failed ones."""
         cursor, entry, at = ended.cursor, ended.entry, 0
-        told = entry.time_ms, ended.consumer, entry.index
+        time_ms, consumer, index = entry.time_ms, ended.consumer, entry.index
         rows, filled = list[Run](), list[Run]()
         for _, end in passed:
             stop = bisect_left(fresh, end, lo=at, key=itemgetter(0))
             for low in range(at, stop, PAGE_RUNS):
                 ranges = fresh[low : min(stop, low + PAGE_RUNS)]
-                rows.append((ranges[0][0], page_for(ranges, *told)))
+                rows.append((ranges[0][0], page_for(ranges, time_ms, consumer, index)))
             at = stop
         for part in late:
-            filled += [(first, AckRow(end, *told)) for first, end in ranges_of(part)]
+            filled += [(first, AckRow(end, time_ms, consumer, index)) for first, end in ranges_of(part)]
             self._acked_late(cursor, part, entry, ended.consumer)
         cursor.acks.put_many(rows)
         cursor.state.unmerged += len(rows) + cursor.acks.fill(filled)
@@ -446,8 +446,16 @@ class Groups:
         if part.row.own_body:
             self._host.not_needed(part.row.index, part.total)
         if part.row.history and self._traces(cursor.state.partition, "failures"):
-            told = "acked", consumer, "", part.row.attempts, part.row.history, part.row.ranges
-            row = TraceRow(part.end, entry.time_ms, *told)
+            row = TraceRow(
+                end=part.end,
+                time_ms=entry.time_ms,
+                what="acked",
+                consumer=consumer,
+                reason="",
+                attempt=part.row.attempts,
+                history=part.row.history,
+                ranges=part.row.ranges,
+            )
             self._trace(cursor, part.first, entry, row)
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:

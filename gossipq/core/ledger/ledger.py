@@ -230,8 +230,15 @@ class Ledger:
             if offset is None:
                 scheduled = self.schedule.get(partition, run.index, record)
                 end = scheduled[1].end if scheduled else record + 1
-            place = (-1 if offset is None else offset), run.index, record, run.duplicate, run.kept
-            runs.append(Run(min(end, stop) - record, *place))
+            some = Run(
+                count=min(end, stop) - record,
+                offset=-1 if offset is None else offset,
+                index=run.index,
+                record=record,
+                duplicate=run.duplicate,
+                kept=run.kept,
+            )
+            runs.append(some)
             record = end
         return runs
 

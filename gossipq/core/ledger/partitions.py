@@ -90,7 +90,8 @@ def kept_runs(runs: list[Run], kept: dict[int, Place]) -> list[Run]:
         if here == (last.index, last.record + last.count, last.duplicate, last.kept):
             found[-1] = msgspec.structs.replace(last, count=last.count + 1)
         else:
-            found.append(Run(1, -1, *here))
+            index, record, duplicate, is_kept = here
+            found.append(Run(1, -1, index, record, duplicate, is_kept))
     return found
 
 
@@ -218,7 +219,8 @@ class Partitions:
         """Void a record whose unique name another one took. Returns its offset, -1 without one."""
         offset = self._host.offset_of(partition, *place)
         offset = -1 if offset is None else offset
-        void = payloads.Void(partition, offset, *place, "", REPLACED_BY)
+        index, record = place
+        void = payloads.Void(partition, offset, index, record, reason="", by=REPLACED_BY)
         left = self._leave(entry, void, self._host.partitions[partition], entry.index)
         # a record that is done can hold a name, for a time
         return -1 if left is not None else offset

@@ -288,9 +288,7 @@ class Replica:
 
     def _append(self, name: str, progress: Progress, with_entries: bool) -> Replication:
         if progress.state == SNAPSHOT:
-            return Replication(
-                name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN, *self.time.told()), []
-            )
+            return Replication(name, self._append_at(0, 0, 0, log.NO_CHAIN), [])
         entries, size = self._entries(progress.next, progress.full) if with_entries else ([], 0)
         if progress.full and any(lacks_body(entry) for entry in entries):
             progress.carry()
@@ -300,13 +298,27 @@ class Replica:
         prev = progress.next - 1
         term = self.log.term_at(prev)
         assert term is not None, "nothing beyond the end of the log was sent"
-        append = Append(
-            self.me, prev, term, self.commit, [], self.now_ms, self.point(prev).chain, *self.time.told()
-        )
+        append = self._append_at(prev, term, self.commit, self.point(prev).chain)
         if with_entries or progress.state == PROBE:
             progress.sent(prev + 1 + len(entries), size)
         progress.told = self.commit
         return Replication(name, append, entries)
+
+    def _append_at(self, index: Index, term: int, commit: Index, chain: bytes) -> Append:
+        """Return an Append for entries after `index`, with the clocks of this turn."""
+        time_ms, sure, behind_ms = self.time.told()
+        return Append(
+            leader=self.me,
+            prev_index=index,
+            prev_term=term,
+            commit=commit,
+            sizes=[],
+            sent_ms=self.now_ms,
+            prev_chain=chain,
+            time_ms=time_ms,
+            sure=sure,
+            behind_ms=behind_ms,
+        )
 
     def _entries(self, first: Index, full: bool) -> tuple[list[Entry], int]:
         """Return entries for one Append, from `first` on, and their size.

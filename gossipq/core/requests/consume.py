@@ -146,7 +146,14 @@ class ConsumeRequests:
             starts = self._where(group, starts)
         # the leader resolved times to offsets above: an entry must mean the same on every copy
         name = _topic_id(message), message.group
-        change = payloads.GroupChange(*name, config, starts, before.version, before.owners)
+        change = payloads.GroupChange(
+            topic_id=_topic_id(message),
+            name=message.group,
+            config=config,
+            starts=starts,
+            version=before.version,
+            owners=before.owners,
+        )
         payload = payloads.encode(change)
         index = self._desk.propose(log.GROUP, payload)
         changes = not before.version or config != before.config
@@ -368,7 +375,8 @@ class ConsumeRequests:
     def _recall(self, request: Request) -> None:
         message: Recall = request.message
         subscription = self.subscription(request.sender, message.subscription, grouped=False)
-        self._desk.reply(request, Recalled(message.subscription, *self._dispatch.recall(subscription)))
+        count, size_bytes = self._dispatch.recall(subscription)
+        self._desk.reply(request, Recalled(message.subscription, count, size_bytes))
 
     def _ack(self, request: Request) -> None:
         message: Ack = request.message

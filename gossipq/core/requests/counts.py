@@ -116,46 +116,42 @@ def _row(
     """The row of one group in one partition. Empty parts are not counted, since most groups have no
     records in flight or waiting.
     """
-    state, named, first, end = (
-        cursor.state,
-        ledger.groups[cursor.state.group_id],
-        partition.first,
-        partition.next,
-    )
+    state, first, end = cursor.state, partition.first, partition.next
+    named = ledger.groups[state.group_id]
     fresh_held, rows_held = _held(view, cursor) if view and view.window.in_flight else (0, 0)
     in_lanes, by_key, unmatched = _lanes(view, cursor) if view and view.window.lanes else (0, 0, 0)
     waiting = state.retrying + state.parked - rows_held
     # a leased record that was parked stays in its lane until the lease is logged
     parked = min(state.parked, waiting)
+    left = end - state.cursor - cursor.passed.total()  # neither done nor with a row of its own
+    behind_limit, behind_rate = _behind_limits(view, left) if view and view.flows else (0, 0)
+    waits = state.cursor < end or cursor.exceptional
     return GroupStats(
-        state.partition,
-        topic.name,
-        named.name,
-        state.cursor,
-        end - state.cursor - cursor.passed.total() - fresh_held - in_lanes,
-        fresh_held + rows_held,
-        state.acked,
-        state.removed,
-        consumers,
-        state.redelivered,
-        waiting - parked,
-        parked + in_lanes,
-        state.dead,
-        state.voided,
-        state.dropped,
-        unmatched + state.unmatched,
-        by_key + state.parked - state.unmatched,
-        named.config.paused,
-        view.delivered if view else 0,
-        _oldest_ms(ledger, cursor, first, end, leader_ms) if state.cursor < end or cursor.exceptional else 0,
-        cursor.unaccounted(),
-        alarm_lag(named.config, topic.config),
-        goes_ms,
-        *(
-            _behind_limits(view, end - state.cursor - cursor.passed.total())
-            if view and view.flows
-            else (0, 0)
-        ),
+        partition=state.partition,
+        topic=topic.name,
+        group=named.name,
+        cursor=state.cursor,
+        ready=left - fresh_held - in_lanes,
+        in_flight=fresh_held + rows_held,
+        acked=state.acked,
+        removed=state.removed,
+        consumers=consumers,
+        redelivered=state.redelivered,
+        retrying=waiting - parked,
+        parked=parked + in_lanes,
+        dead=state.dead,
+        voided=state.voided,
+        dropped=state.dropped,
+        unmatched=unmatched + state.unmatched,
+        blocked_by_key=by_key + state.parked - state.unmatched,
+        paused=named.config.paused,
+        delivered=view.delivered if view else 0,
+        oldest_ms=_oldest_ms(ledger, cursor, first, end, leader_ms) if waits else 0,
+        unaccounted=cursor.unaccounted(),
+        alarm_lag=alarm_lag(named.config, topic.config),
+        goes_ms=goes_ms,
+        behind_limit=behind_limit,
+        behind_rate=behind_rate,
     )
 
 

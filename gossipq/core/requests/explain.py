@@ -478,21 +478,32 @@ class ExplainRequests:
     def _waiting(
         self, name: str, text: str, row: ExceptionRow, cursor: Cursor, view: PartitionView | None
     ) -> Standing:
-        counts, topic = (row.attempts, row.failures), text.rsplit("/", 2)[0]
+        topic = text.rsplit("/", 2)[0]
+
+        def standing(state: str, because: str, verb: str, due_ms: int = 0) -> Standing:
+            return Standing(
+                group=name,
+                state=state,
+                because=because,
+                next=verb,
+                time_ms=due_ms,
+                attempts=row.attempts,
+                failures=row.failures,
+            )
+
         if row.lane:
             because, verb = self._parked(topic, name, text, view, cursor, row.lane)
-            return Standing(name, "parked", because, verb, "", 0, *counts)
+            return standing("parked", because, verb)
         left_ms = row.due_ms - self._desk.timer_ms
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
         verb = next_steps.of_record("retrying", ref=text, group=name)
         if left_ms > 0:
             times, left = many(row.failures, "time"), span(left_ms)
             because = says(life.RETRYING, times=times, left=left, last=last)
-            due_ms = self._desk.leader_ms + left_ms
-            return Standing(name, "retrying", because, verb, "", due_ms, *counts)
+            return standing("retrying", because, verb, due_ms=self._desk.leader_ms + left_ms)
         _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
-        return Standing(name, "ready", because + failed, verb, "", 0, *counts)
+        return standing("ready", because + failed, verb)
 
     def _parked(
         self, topic: str, name: str, text: str, view: PartitionView | None, cursor: Cursor, lane: bytes
@@ -851,8 +862,19 @@ def _letter(partition: PartitionKey, group: str, first: Offset, row: DeadRow, si
         TraceEvent(each.time_ms, "failed", group, each.consumer, each.reason, each.attempt)
         for each in row.history
     ]
-    counts = row.attempts, row.failures, row.time_ms, size
-    return DeadLetter(partition, group, first, row.end - first, row.reason, row.error, *counts, history)
+    return DeadLetter(
+        partition=partition,
+        group=group,
+        offset=first,
+        count=row.end - first,
+        reason=row.reason,
+        error=row.error,
+        attempts=row.attempts,
+        failures=row.failures,
+        time_ms=row.time_ms,
+        size=size,
+        history=history,
+    )
 
 
 def _size(letter: DeadLetter) -> int:

@@ -97,7 +97,15 @@ class LimitRequests:
         )
         for told in division.hear(use):
             part = [] if told.part is None else list(told.part)
-            desk.tell(told.shard, LimitTold(*name, told.term, told.number, told.leads, part))
+            answer = LimitTold(
+                topic_id=name[0],
+                group=name[1],
+                term=told.term,
+                number=told.number,
+                leads=told.leads,
+                part=part,
+            )
+            desk.tell(told.shard, answer)
 
     def _hear(self, name: Name, message: LimitTold) -> None:
         group = self._group(name)
@@ -131,8 +139,22 @@ class LimitRequests:
 
     def _report(self, name: Name, use: LimitUse) -> None:
         self._reported[name] = use, self._desk.boot_ms
-        message = LimitUsed(*name, use.shard, use.term, *use.follows, *use.whole, *use.part, use.demand)
-        self._desk.tell(self._ledger.topics[name[0]].shards[0], message)
+        (topic_id, group), (follows_term, follows) = name, use.follows
+        (concurrency, pace), (has_concurrency, has_pace) = use.whole, use.part
+        message = LimitUsed(
+            topic_id=topic_id,
+            group=group,
+            shard=use.shard,
+            term=use.term,
+            follows_term=follows_term,
+            follows=follows,
+            concurrency=concurrency,
+            pace=pace,
+            has_concurrency=has_concurrency,
+            has_pace=has_pace,
+            demand=use.demand,
+        )
+        self._desk.tell(self._ledger.topics[topic_id].shards[0], message)
 
     def _apply(self, name: Name, group: Group) -> None:
         """Let a group have its part from now on."""

@@ -102,7 +102,7 @@ class JobRequests:
                 self._forget(old)
             end = self._ended_or_watched(name, watch)
             if end is not None:
-                ended.append(EndedPart(*name[1:], end))
+                ended.append(EndedPart(watch.partition, watch.index, watch.part, end))
         self._tell(message.shard, ended)
 
     def _ended_or_watched(self, name: WatchName, watch: JobWatch) -> PartEnd | None:
@@ -287,7 +287,8 @@ class JobRequests:
             self._add(moved)
 
     def _tell_end(self, watch: WatchName, end: PartEnd) -> None:
-        self._tell(watch[0], [EndedPart(*watch[1:], end)])
+        shard, partition, index, part = watch
+        self._tell(shard, [EndedPart(partition, index, part, end)])
 
     def _add(self, waiter: JobWait) -> None:
         self.waiters.setdefault(waiter.partition, {}).setdefault(waiter.place, {})[waiter] = None

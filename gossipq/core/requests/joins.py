@@ -267,7 +267,15 @@ class JoinRequests:
             join = self.known.get(name)
             if join is not None and number not in join.ends:
                 asked.parts[name, number] = boot_ms
-                rows.append(JobWatch(*name, number, join.row.parts[number], join.row.group))
+                partition, index = name
+                row = JobWatch(
+                    partition=partition,
+                    index=index,
+                    part=number,
+                    wanted=join.row.parts[number],
+                    group=join.row.group,
+                )
+                rows.append(row)
         return rows
 
 

@@ -138,10 +138,15 @@ class MendRequests:
     def _cancel(self, request: Request) -> None:
         message: Cancel = request.message
         named = self._removable(message.ref, message.running)
-        name = named.partition, named.offset, named.entry, named.record
-        reason = message.reason[: limits.ERROR_BYTES_MAX]
-        payload = payloads.encode(payloads.Void(*name, reason, request.sender.consumer))
-        self._propose(request, log.VOID, payload, Done(1, named.ref))
+        void = payloads.Void(
+            partition=named.partition,
+            offset=named.offset,
+            index=named.entry,
+            record=named.record,
+            reason=message.reason[: limits.ERROR_BYTES_MAX],
+            by=request.sender.consumer,
+        )
+        self._propose(request, log.VOID, payloads.encode(void), Done(1, named.ref))
 
     def _reschedule(self, request: Request) -> None:
         message: Reschedule = request.message
@@ -177,10 +182,16 @@ class MendRequests:
         # it is no repeat of a publish
         new = msgspec.structs.replace(info, sequence=0, columns=info.columns | waits)
         self._publishing.require_space(named.partition, new)
-        publish = log.publish_payload(named.partition, info, self._publishing.due_of(info, batch, 0))
-        name = named.partition, named.offset, named.entry, named.record
-        payload = payloads.encode(payloads.Void(*name, "", request.sender.consumer, publish))
-        self._propose(request, log.EDIT, payload, Done(1, named.ref), batch)
+        void = payloads.Void(
+            partition=named.partition,
+            offset=named.offset,
+            index=named.entry,
+            record=named.record,
+            reason="",
+            by=request.sender.consumer,
+            publish=log.publish_payload(named.partition, info, self._publishing.due_of(info, batch, 0)),
+        )
+        self._propose(request, log.EDIT, payloads.encode(void), Done(1, named.ref), batch)
 
     # --- records of a group ---------------------------------------------------------------------------------
 

@@ -75,7 +75,8 @@ class SurveyRequests:
                     AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index)
                 )
                 size += ROW_BYTES + _bytes(runs[-1].group, row.consumer)
-        self._desk.reply(request, AckRuns(self._ledger.applied, runs, *more))
+        more_group_id, more_offset = more
+        self._desk.reply(request, AckRuns(self._ledger.applied, runs, more_group_id, more_offset))
 
     def _acks(
         self, partition: PartitionKey, group_id: int, offset: Offset
@@ -105,7 +106,8 @@ class SurveyRequests:
                 break
             runs.append(run)
             size += ROW_BYTES + _bytes(run.group, run.reason, run.error, run.consumer)
-        self._desk.reply(request, States(self._ledger.applied, runs, *more))
+        more_group_id, more_offset = more
+        self._desk.reply(request, States(self._ledger.applied, runs, more_group_id, more_offset))
 
     def _states(
         self, partition: PartitionKey, group_id: int, offset: Offset
@@ -150,8 +152,17 @@ def _of_group(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterator[S
         yield from _without_row(cursor, group, at, found.first)
         if isinstance(found.row, DeadRow):
             row = found.row
-            counts = row.attempts, row.failures, 0, row.time_ms
-            yield StateRun(group, "dead", found.first, found.end, *counts, row.reason, row.error)
+            yield StateRun(
+                group=group,
+                state="dead",
+                first=found.first,
+                end=found.end,
+                attempts=row.attempts,
+                failures=row.failures,
+                time_ms=row.time_ms,
+                reason=row.reason,
+                error=row.error,
+            )
         else:
             yield from _waiting(cursor, group, found.first, found.row)
         at = found.end
@@ -159,23 +170,37 @@ def _of_group(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterator[S
 
 
 def _waiting(cursor: Cursor, group: str, at: Offset, row: ExceptionRow) -> Iterator[StateRun]:
-    last, state = row.history[-1] if row.history else None, "parked" if row.lane else "retrying"
-    why = (last.time_ms, last.reason, "", last.consumer) if last else ()
+    last = row.history[-1] if row.history else None
+
+    def waits(first: Offset, end: Offset) -> StateRun:
+        return StateRun(
+            group=group,
+            state="parked" if row.lane else "retrying",
+            first=first,
+            end=end,
+            attempts=row.attempts,
+            failures=row.failures,
+            due_ms=row.due_ms,
+            time_ms=last.time_ms if last else 0,
+            reason=last.reason if last else "",
+            consumer=last.consumer if last else "",
+        )
+
     for first, end, hold in cursor.holds.overlap(at, row.end):
         if hold.session:
-            yield from _rest(StateRun(group, state, at, first, row.attempts, row.failures, row.due_ms, *why))
+            yield from _rest(waits(at, first))
             yield StateRun(
-                group,
-                "in_flight",
-                first,
-                end,
-                hold.attempt,
-                row.failures,
-                hold.deadline_ms,
+                group=group,
+                state="in_flight",
+                first=first,
+                end=end,
+                attempts=hold.attempt,
+                failures=row.failures,
+                due_ms=hold.deadline_ms,
                 consumer=hold.consumer,
             )
             at = end
-    yield from _rest(StateRun(group, state, at, row.end, row.attempts, row.failures, row.due_ms, *why))
+    yield from _rest(waits(at, row.end))
 
 
 def _without_row(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterator[StateRun]:

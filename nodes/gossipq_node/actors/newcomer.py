@@ -322,8 +322,17 @@ class Newcomer:
         if mine is not None:
             doors = self._clusters.get(target.cluster, {}).values()
             former = tuple(dict.fromkeys(cluster for door in doors for cluster in door.former))
-            at = target.cluster, said.cluster_name, target.shards
-            entered = Joined(*at, mine, said.version, said.members, former, said.options, said.access)
+            entered = Joined(
+                cluster=target.cluster,
+                name=said.cluster_name,
+                shards=target.shards,
+                member=mine,
+                version=said.version,
+                members=said.members,
+                former=former,
+                options=said.options,
+                access=said.access,
+            )
             if self._settings.invite:
                 self._entered = entered
                 self._say_join(Entrust(self._settings.invite, self._me.copy), target)

@@ -174,9 +174,18 @@ class Sender:
                 if not self._hand_over(shard, delivery, term, slices, bodies):
                     break
                 slices, bodies, size, sent = [], [], 0, at
-            name = part.partition, part.offset, part.count, part.attempt
-            told = part.charge, part.ranges, part.failures, part.again
-            slices.append(Delivered(*name, len(body), *told))
+            delivered = Delivered(
+                partition=part.partition,
+                offset=part.offset,
+                count=part.count,
+                attempt=part.attempt,
+                size=len(body),
+                charge=part.charge,
+                ranges=part.ranges,
+                failures=part.failures,
+                again=part.again,
+            )
+            slices.append(delivered)
             bodies.append(body)
             size += len(body)
         else:

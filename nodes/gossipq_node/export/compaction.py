@@ -107,8 +107,17 @@ def _touch(found: Export, before: File, file: File) -> bool:
 
 def _merge(folder: Folder, found: Export, format: str, run: list[File]) -> File:
     first, shape = run[0], found.shape_of(run[0])
-    place = first.data_set, first.topic, first.topic_id, first.partition
-    segment = Segment(PartitionFiles(folder, format, *place, first.schema, shape))
+    place = PartitionFiles(
+        folder,
+        format,
+        data_set=first.data_set,
+        topic=first.topic,
+        topic_id=first.topic_id,
+        partition=first.partition,
+        schema=first.schema,
+        shape=shape,
+    )
+    segment = Segment(place)
     for batch in _gathered(
         batch for file in run for batch in files.read(format, folder.check(file), file.data_set, shape)
     ):

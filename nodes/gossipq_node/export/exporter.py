@@ -445,9 +445,16 @@ class Exporter:
 
     def _place(self, part: ExportedPartition, data_set: str) -> PartitionFiles:
         schema = self._schemas.get(part.info.id) if data_set == export.MESSAGES else None
-        version, shape = (schema.version, schema.shape) if schema is not None else (0, None)
-        name = part.info.name, part.info.id, part.number
-        return PartitionFiles(self._folder, self._format, data_set, *name, version, shape)
+        return PartitionFiles(
+            self._folder,
+            self._format,
+            data_set=data_set,
+            topic=part.info.name,
+            topic_id=part.info.id,
+            partition=part.number,
+            schema=schema.version if schema is not None else 0,
+            shape=schema.shape if schema is not None else None,
+        )
 
     def _reached(self, part: ExportedPartition, **ends: int | Newest) -> None:
         part.position = msgspec.structs.replace(part.position, **ends)

@@ -50,11 +50,26 @@ class Segment:
             with self._path.open("rb") as opened:
                 digest = file_digest(opened, "sha256").hexdigest()
             size = self._path.stat().st_size
-            path = export.file_path(*place.name, start, end, digest, place.format)
+            data_set, topic, topic_id, partition = place.name
+            path = export.file_path(data_set, topic, topic_id, partition, start, end, digest, place.format)
             place.folder.keep(self._path, path)
         low, high = ([each[name] for each in self._times] for name in ("min", "max"))
-        times = min(low, default=None), max(high, default=None)
-        return File(path, *place.name, start, end, self.rows, size, digest, *times, place.schema, self.bytes)
+        return File(
+            path=path,
+            data_set=data_set,
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            start=start,
+            end=end,
+            rows=self.rows,
+            bytes=size,
+            sha256=digest,
+            publish_min_us=min(low, default=None),
+            publish_max_us=max(high, default=None),
+            schema=place.schema,
+            column_bytes=self.bytes,
+        )
 
     def drop(self) -> None:
         with suppress(OSError):
