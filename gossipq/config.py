@@ -31,7 +31,7 @@ CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
 FLAGS = {"cluster.name": "cluster"}  #: flags with another name than the last part of their key
 SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
 
-Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=limits.NAME_BYTES_MAX)]
+PlainName = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=limits.NAME_BYTES_MAX)]
 Host = Annotated[str, Meta(pattern=r"^[^\s/]*\Z")]
 TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.NAME_BYTES_MAX)]
 
@@ -73,7 +73,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Options of this node alone."""
 
-    name: Name = ""
+    name: PlainName = ""
     data: Annotated[str, Meta(min_length=1)] = "gossipq-data"
     workers: Annotated[int, Meta(ge=0, le=limits.WORKERS_MAX)] = 0
     bind: str = f"tcp://127.0.0.1:{limits.PORT}"

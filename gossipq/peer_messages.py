@@ -26,7 +26,7 @@ from gossipq.values import (
 )
 
 RosterVersion = Annotated[int, Meta(ge=0, le=limits.ROSTER_VERSION_MAX)]
-Roster = Annotated[list[Member], Meta(max_length=limits.MEMBERS_MAX)]
+RosterRows = Annotated[list[Member], Meta(max_length=limits.MEMBERS_MAX)]
 Leads = Annotated[list[Lead], Meta(max_length=limits.SHARDS_MAX)]
 Watches = Annotated[list[JobWatch], Meta(max_length=limits.JOIN_PARTS_MAX)]
 Ends = Annotated[list[EndedPart], Meta(max_length=limits.JOIN_PARTS_MAX)]
@@ -104,7 +104,7 @@ class Report(Message):
     leads: Leads  #: of all its shards whose leader it knows
     copies: list[CopyStats] = []  #: of the shards that it leads
     version: RosterVersion = 0  #: of the roster, if this worker keeps the meta shard
-    members: Roster = []
+    members: RosterRows = []
     timings: list[Timing] = []
     alarms: list[Alarm] = []  #: the alarms that this worker raises now
     #: the roster version that its copy of the meta shard never received; 0: none
@@ -217,7 +217,7 @@ class View(Message):
 
     verb = 110
     version: RosterVersion  #: of the roster
-    members: Roster
+    members: RosterRows
     leads: Leads
     given_up: RosterVersion = 0  #: of the frontdoor's own node, as in Report
 

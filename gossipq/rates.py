@@ -16,13 +16,13 @@ ADDRESSES_MAX = 1_024  #: payers remembered; above this, those with full buckets
 HINT = "send less at a time, or raise it in cluster.toml"
 
 
-Kind = Literal["address", "user"]
+PayerKind = Literal["address", "user"]
 
 
 class Payer(NamedTuple):
     """An account that a request is charged to: an address and, in a closed cluster, a user."""
 
-    kind: Kind
+    kind: PayerKind
     name: str
 
     def most(self, quota: Quota, what: str) -> int:
@@ -86,9 +86,9 @@ class Rates:
     `refused` counts the requests above the limit.
     """
 
-    def __init__(self, quota: Quota, kind: Kind = "address") -> None:
+    def __init__(self, quota: Quota, kind: PayerKind = "address") -> None:
         some = Payer(kind, "")
-        self._kind: Kind = kind
+        self._kind: PayerKind = kind
         self._counted: Callable[[str], str] = host_of if kind == "address" else str
         self._requests, self._bytes = some.most(quota, "requests_per_s"), some.most(quota, "bytes_per_s")
         self._accounts: dict[str, _Account] = {}

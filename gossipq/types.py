@@ -10,8 +10,10 @@ from gossipq import limits
 Number = Annotated[int, msgspec.Meta(ge=0, le=limits.NUMBER_MAX)]
 ShardId = int  #: 0 .. shards - 1; shard 0 is the meta shard
 Index = int  #: position in a shard's log, from 1
+StoredAt = tuple[Index, int]  #: log index, and number of the record in the batch
 Term = int  #: number of a leadership, from 1; fences old leaders
 Offset = int  #: position of a record in its partition, from 0
+Ranges = list[tuple[Offset, Offset]]  #: of offsets, each from its first to before its end
 #: topic id << 16 | partition number; names a partition for ever, also after its topic is gone
 PartitionKey = int
 SessionId = bytes  #: 16 random bytes, made by a client process

@@ -11,7 +11,7 @@ from msgspec import Meta
 from gossipq import limits
 from gossipq.types import Index, Number, Offset, PartitionKey, SessionId, partition_of
 
-Config = TypeVar("Config", bound=msgspec.Struct)
+AnyConfig = TypeVar("AnyConfig", bound=msgspec.Struct)
 Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
 
 Count = Annotated[int, Meta(ge=0, le=limits.NUMBER_MAX)]
@@ -27,7 +27,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     verb: ClassVar[int] = 0
 
 
-def _over(options: msgspec.Struct, config: Config) -> Config:
+def _over(options: msgspec.Struct, config: AnyConfig) -> AnyConfig:
     said = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
     return msgspec.structs.replace(config, **said)
 

@@ -757,14 +757,25 @@ def test_good_source_passes(module: str, source: str) -> None:
 NOUNS_IN_ING = {"pending", "testing"}  #: pending things, and a name that numpy and others use
 
 
+def public_names(source: str) -> set[str]:
+    """Names of classes and of types at the top level of a module, also those that it gives to what it
+    imports. A constant in capitals is none.
+    """
+    found, named = set[str](), set[str]()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            named.add(node.targets[0].id)
+        elif isinstance(node, ast.ImportFrom):
+            named |= {each.asname for each in node.names if each.asname and each.asname != each.name}
+    found |= {name for name in named if not name.isupper()}
+    return {name for name in found if name[0].isupper() and "_" not in name}
+
+
 def named_twice(sources: Iterable[str]) -> set[str]:
-    """Public classes at the top level of more than one of these modules."""
-    counts = Counter(
-        name
-        for source in sources
-        for name in {node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-        if not name.startswith("_")
-    )
+    """Public names that more than one of these modules gives to something."""
+    counts = Counter(name for source in sources for name in public_names(source))
     return {name for name, count in counts.items() if count > 1}
 
 
@@ -777,9 +788,9 @@ def sources_of(*packages: str) -> list[str]:
     return [path.read_text("utf-8") for module, path in HOUSE.items() if module.split(".")[0] in packages]
 
 
-def test_no_two_public_classes_have_one_name() -> None:
+def test_no_two_types_have_one_name() -> None:
     found = named_twice(sources_of("gossipq", "gossipq_node"))
-    assert sorted(found) == [], "two public classes of one name: give the new one its own"
+    assert sorted(found) == [], "two types of one name: give the new one its own, or one home to both"
 
 
 METHODS_MAX = 60  #: of a class, those of its parents counted
@@ -823,6 +834,9 @@ def test_names_that_may_not_be_are_seen() -> None:
     assert named_twice(["class A: ...\nclass _B: ...", "class A: ...\nclass _B: ...", "class C: ..."]) == {
         "A"
     }
+    assert named_twice(
+        ["class Cd: ...", "Cd = tuple[int, int]\nDE = 1", "from x import y as Cd\nDE = 2"]
+    ) == {"Cd"}
     assert gerunds(["gossipq.core.copies.moving", "gossipq.core.ring_of", "gossipq.moving.copies"]) == {
         "gossipq.core.copies.moving"
     }

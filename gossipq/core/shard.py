@@ -26,7 +26,7 @@ from gossipq.core.effects import Effects
 from gossipq.core.leader import SERVES, WAITS, Leader
 from gossipq.core.ledger import AppliedEntry, Ledger, Sweeper
 from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Replication, Unsaved, campaign
-from gossipq.core.requests import Shown, stats, subscriptions
+from gossipq.core.requests import IsShown, stats, subscriptions
 from gossipq.core.storage import Bodies, Columns, ShardSettings, Tables, log, payloads
 from gossipq.errors import (
     CorruptLog,
@@ -287,7 +287,7 @@ class Shard:
         return info.name if info is not None else ""
 
     def stats(
-        self, worker: int, topics: Shown, after: tuple[int, int], rows_max: int
+        self, worker: int, topics: IsShown, after: tuple[int, int], rows_max: int
     ) -> tuple[list[PartitionStats], list[GroupStats], tuple[int, int] | None]:
         """Return counters of partitions and groups of the shown topics, behind `after`, on the leader.
 

@@ -130,6 +130,7 @@ class Use(NamedTuple):
     rss_bytes: int = 0  #: now
 
 
+Frames = tuple[bytes, bytes]  #: of a message to another node: control, and batch or a further control
 Measure = Callable[[], Use]  #: of this process; an actor asks once a second
 
 

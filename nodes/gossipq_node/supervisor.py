@@ -32,7 +32,7 @@ START_PATIENCE_MS = 1_500
 
 NO_REASON = "the log above says why; of a kill it has nothing: then look at memory and disk (dmesg, df)"
 
-Entry = Callable[[Any, Connection], None]
+ProcessMain = Callable[[Any, Connection], None]
 
 
 def restart_pause_ms(previous_ms: int, lived_ms: int) -> int:
@@ -50,7 +50,7 @@ def restart_pause_ms(previous_ms: int, lived_ms: int) -> int:
 class Child:
     """One process of the node, over all its restarts. `settings` is called for each start."""
 
-    def __init__(self, name: str, entry: Entry, settings: Callable[[int], Any]) -> None:
+    def __init__(self, name: str, entry: ProcessMain, settings: Callable[[int], Any]) -> None:
         self.name, self._entry, self._settings = name, entry, settings
         self.process: SpawnProcess | None = None
         self.pipe: Connection | None = None

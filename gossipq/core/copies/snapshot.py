@@ -25,7 +25,7 @@ AGAIN_MS_MAX = 8 * limits.SECOND_MS
 _encode = msgspec.msgpack.Encoder().encode
 _state_rows = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
 _body_rows = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
-Name = tuple[Term, Index, int]
+SnapshotName = tuple[Term, Index, int]
 
 
 class Spool:
@@ -247,7 +247,7 @@ class Receiving:
 
     __slots__ = ("name", "number")
 
-    def __init__(self, name: Name) -> None:
+    def __init__(self, name: SnapshotName) -> None:
         self.name, self.number = name, 0
 
     def take(self, message: Snapshot, rows: bytes, tables: Tables) -> bool:

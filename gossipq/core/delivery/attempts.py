@@ -12,11 +12,11 @@ from msgspec import structs
 from gossipq import limits
 from gossipq.core.delivery import tries
 from gossipq.core.delivery.consumers import PartitionView, Place, first_left, place_of
-from gossipq.core.delivery.holdings import EXPIRED, Failed, Ranges
+from gossipq.core.delivery.holdings import EXPIRED, Failed
 from gossipq.core.delivery.policy import NOTHING, Policy, Said, ruling
 from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Dead, FailRow, Opened
-from gossipq.types import ATTEMPTS, BACKOFF, LEASE, TTL, Offset
+from gossipq.types import ATTEMPTS, BACKOFF, LEASE, TTL, Offset, Ranges
 from gossipq.values import GroupConfig, TopicConfig
 
 FAILURES = "failures"

@@ -32,7 +32,7 @@ KEY_RANGES = 64
 LANES_GONE_MAX = 64  #: removed lanes that a consumer remembers, beside as many as exist
 MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
 
-Members = OrderedDict[tuple[SessionId, int], "Subscription"]
+MemberIndex = OrderedDict[tuple[SessionId, int], "Subscription"]
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -307,14 +307,14 @@ class Group:
 
     def __init__(self, state: GroupState) -> None:
         self.id, self.state = state.id, state
-        self.members: Members = OrderedDict()  #: members in the order of joining
+        self.members: MemberIndex = OrderedDict()  #: members in the order of joining
         #: members with credit, in the order in which they are served
-        self.lenders: Members = OrderedDict()
+        self.lenders: MemberIndex = OrderedDict()
         #: members without credit that were not told READY since
-        self.unready: Members = OrderedDict()
+        self.unready: MemberIndex = OrderedDict()
         #: members that want AT_END and were not told since the last record
-        self.unended: Members = OrderedDict()
-        self.ahead: Members = OrderedDict()  #: members that may hold several records of a key
+        self.unended: MemberIndex = OrderedDict()
+        self.ahead: MemberIndex = OrderedDict()  #: members that may hold several records of a key
         self.views: dict[PartitionKey, PartitionView] = {}
         self.limits: GroupLimits | None = None
         self.boot_ms = 0  #: when it was served last, if it has limits
@@ -367,7 +367,7 @@ class Group:
             members.pop(member.name, None)
 
 
-def _list(members: Members, member: "Subscription", listed: bool) -> None:
+def _list(members: MemberIndex, member: "Subscription", listed: bool) -> None:
     if listed:
         members[member.name] = member
     else:

@@ -21,7 +21,7 @@ from gossipq.types import PRIORITY as PRIORITY_COLUMN
 FEED_SLICES = 1_024  #: slices that one turn adds to the index of a view: about 5 ms
 BACK_RANGES = 1_024  #: ranges that came back, of which one turn adds as many
 
-Run = tuple[int, int, Offset, Offset]  #: priority, flow, first, end
+FlowRange = tuple[int, int, Offset, Offset]  #: priority, flow, first, end
 
 
 class FlowFeed:
@@ -104,7 +104,7 @@ class FlowFeed:
         assert came is not None, "a window with an index notes which records come back"
         some = sorted(came[:BACK_RANGES])
         del came[:BACK_RANGES]
-        found: list[Run] = []
+        found: list[FlowRange] = []
         for first, end in some:
             for low, high, _ in view.window.ready.overlap(first, min(end, flows.next)):
                 found += self.runs_of(view, flows, low, high)
@@ -112,7 +112,9 @@ class FlowFeed:
             flows.put_first(*run, leader_ms)
         return not came
 
-    def runs_of(self, view: PartitionView, flows: FlowIndex, first: Offset, end: Offset) -> Iterator[Run]:
+    def runs_of(
+        self, view: PartitionView, flows: FlowIndex, first: Offset, end: Offset
+    ) -> Iterator[FlowRange]:
         """Yield the records [first, end) as runs of one flow each."""
         while first < end:
             place = place_of(self._ledger, view.cursor, view.partition, first)
@@ -126,7 +128,7 @@ class FlowFeed:
 
     def _runs(
         self, flows: FlowIndex, entry: Index, columns: int, shift: int, first: Offset, end: Offset
-    ) -> Iterator[Run]:
+    ) -> Iterator[FlowRange]:
         """The records [first, end) of a batch as runs of one flow each. `shift` is the number of a record in
         its batch, less its offset.
         """

@@ -18,13 +18,11 @@ from gossipq.core.delivery.window import NEW, Lease
 from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Intervals
 from gossipq.limits import RANGES_MAX
-from gossipq.types import LEASE, TTL, Offset, Slice
+from gossipq.types import LEASE, TTL, Offset, Ranges, Slice
 
 #: a record comes before its turn by less than this part of a delivery, to join others of its batch; a fetch
 #: gets all of its records at once, so their order is free inside a priority
 SHIFT_PART = 8
-
-Ranges = list[tuple[Offset, Offset]]
 
 
 class FlowPicks:

@@ -19,8 +19,6 @@ from gossipq.core.storage import Deadlines, Intervals, LeaseRow
 from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Range
 
-Ranges = Sequence[tuple[Offset, Offset]]
-
 EXPIRED = "expired"
 
 
@@ -52,10 +50,10 @@ class Failed(NamedTuple):
     counted: bool = True
     dead: str = ""
     waiter: Waiter | None = None
-    ranges: Ranges = ()
+    ranges: Sequence[tuple[Offset, Offset]] = ()
 
     @property
-    def of(self) -> Ranges:
+    def of(self) -> Sequence[tuple[Offset, Offset]]:
         return self.ranges or [(self.first, self.end)]
 
 
@@ -256,7 +254,7 @@ class Holdings:
         self.turn.dirty.add(view.group.id)
 
     @staticmethod
-    def recheck_expiry(view: PartitionView, ranges: Ranges) -> None:
+    def recheck_expiry(view: PartitionView, ranges: Sequence[tuple[Offset, Offset]]) -> None:
         """Records wait again, and may have expired meanwhile."""
         if view.spans is not None:
             for first, end in ranges:

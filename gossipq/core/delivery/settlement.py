@@ -18,11 +18,11 @@ from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, DeliveryTurn, Partit
 from gossipq.core.delivery.holdings import Failed, Holdings, Waiter
 from gossipq.core.delivery.key_order import BACK, DONE, FAILED, KeyOrder
 from gossipq.core.delivery.policy import NUMBER_MAX
-from gossipq.core.delivery.window import ACKED, MOVED, Lease, LeaseRange, MovingRecords, Ranges, ReadyRecords
+from gossipq.core.delivery.window import ACKED, MOVED, Lease, LeaseRange, MovingRecords, ReadyRecords
 from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Intervals
 from gossipq.errors import BadRequest, Busy
-from gossipq.types import Offset, Origin, PartitionKey, SessionId
+from gossipq.types import Offset, Origin, PartitionKey, Ranges, SessionId
 from gossipq.values import JobResult, Range, ResultRun
 
 MOVING_MS = 20  #: pause before a client asks again for a record that an entry is moving

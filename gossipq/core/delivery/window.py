@@ -21,7 +21,7 @@ import msgspec
 from gossipq.core.delivery import tries
 from gossipq.core.ledger import ROUTE_LANE, key_of
 from gossipq.core.storage import Intervals, RangeMap
-from gossipq.types import Offset, SessionId
+from gossipq.types import Offset, Ranges, SessionId
 
 if TYPE_CHECKING:
     from gossipq.core.delivery.consumers import PartitionView
@@ -65,8 +65,8 @@ class NoSuchMove(Exception):
 class Slots(Protocol):
     """Counts leased records towards the limits of their flows."""
 
-    def take(self, ranges: "Ranges") -> None: ...
-    def free(self, ranges: "Ranges") -> None: ...
+    def take(self, ranges: Ranges) -> None: ...
+    def free(self, ranges: Ranges) -> None: ...
 
 
 class Lease:
@@ -163,7 +163,6 @@ MOVED, ACKED = MovingRecords(is_ack=False), MovingRecords(is_ack=True)
 RecordState = Lease | ReadyRecords | WaitingRecords | MovingRecords
 StateRange = tuple[Offset, Offset, RecordState]
 LeaseRange = tuple[Offset, Offset, Lease]
-Ranges = list[tuple[Offset, Offset]]
 
 
 class Lanes(dict[bytes, RangeMap[int]]):

@@ -1,6 +1,6 @@
 """Parts that the rooms of a shard share: requests, the clocks of a turn, the log, and the answers."""
 
-from gossipq.core.desk.desk import INTERNAL, INTERNAL_HINT, Answers, Counts, Desk, Fault, refusal
+from gossipq.core.desk.desk import INTERNAL, INTERNAL_HINT, Answers, ConfirmRow, Counts, Desk, Fault, refusal
 from gossipq.core.desk.pending import Pending
 from gossipq.core.desk.request import NOBODY, Asker, Client, Request
 from gossipq.core.desk.unapplied import Unapplied
@@ -12,6 +12,7 @@ __all__ = [
     "Answers",
     "Asker",
     "Client",
+    "ConfirmRow",
     "Counts",
     "Desk",
     "Fault",

@@ -27,7 +27,7 @@ AGAIN_MS = 20  #: a client waits this long if another entry came before its own
 LINES = "\n\t"  #: layout characters that texts for people may contain
 INTERNAL = "internal error of the node"
 INTERNAL_HINT = "the log of the node has the details"
-ConfirmRow = tuple[int, Offset, int, bool]
+ConfirmRow = tuple[int, Offset, int, bool]  #: of a CONFIRM
 
 
 def refusal(error: GossipqError) -> RefusedMessage:

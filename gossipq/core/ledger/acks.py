@@ -29,12 +29,12 @@ DRAINED_RUNS = 64
 
 GAP = -1  #: in place of a consumer: these records are not acked
 
-Run = tuple[Offset, AckRow]  #: first offset, and the ack of all records in the run
+AckRange = tuple[Offset, AckRow]  #: first offset, and the ack of all records in the run
 
 decode_ack = msgspec.msgpack.Decoder(AckRow).decode
 
 
-def runs_of(first: Offset, row: AckRow) -> Iterator[Run]:
+def runs_of(first: Offset, row: AckRow) -> Iterator[AckRange]:
     """Yield the acks in a row, one by one."""
     if not row.page:
         yield first, row
@@ -48,16 +48,16 @@ def runs_of(first: Offset, row: AckRow) -> Iterator[Run]:
 
 
 @lru_cache(maxsize=4)
-def _opened(first: Offset, row: bytes) -> tuple[Run, ...]:
+def _opened(first: Offset, row: bytes) -> tuple[AckRange, ...]:
     """Cached `runs_of` a stored row: reading record by record reads one page many times."""
     return tuple(runs_of(first, decode_ack(row)))
 
 
-def _end_of(run: Run) -> Offset:
+def _end_of(run: AckRange) -> Offset:
     return run[1].end
 
 
-def page_of(runs: list[Run]) -> AckRow:
+def page_of(runs: list[AckRange]) -> AckRow:
     """Return one page with these acks. They must rise."""
     row = runs[0][1]
     if len(runs) == 1:
@@ -94,7 +94,7 @@ class AckRows:
         self._state = state
         self._prefix = records.row_key(b"A", partition, group_id)
 
-    def _row(self, offset: Offset) -> Run | None:
+    def _row(self, offset: Offset) -> AckRange | None:
         """Return the row that begins at an offset, or the last one before it."""
         found = self._state.floor(self._prefix + U64.pack(offset))
         if found is None or not found[0].startswith(self._prefix):
@@ -104,17 +104,17 @@ class AckRows:
     def put(self, first: Offset, row: AckRow) -> None:
         self._state.put(self._prefix + U64.pack(first), records.encode(row))
 
-    def put_many(self, runs: list[Run]) -> None:
+    def put_many(self, runs: list[AckRange]) -> None:
         prefix = self._prefix
         if runs:
             self._state.put_many([(prefix + U64.pack(first), records.encode(row)) for first, row in runs])
 
-    def fill(self, runs: list[Run]) -> int:
+    def fill(self, runs: list[AckRange]) -> int:
         """Add acks of records that the cursor has passed. They must rise.
 
         Acks in the gap of a page are merged into that page. Returns how many rows were added.
         """
-        alone, at, parts = list[Run](), 0, 0
+        alone, at, parts = list[AckRange](), 0, 0
         while at < len(runs):
             first = runs[at][0]
             page, end = self._row(first), at + 1
@@ -132,14 +132,14 @@ class AckRows:
         self.put_many(alone)
         return len(alone) + parts
 
-    def last(self, offset: Offset) -> Run | None:
+    def last(self, offset: Offset) -> AckRange | None:
         """Return the ack that contains an offset, or the last one below it."""
         row = self._row(offset)
         if row is None:
             return None
         return [run for run in runs_of(*row) if run[0] <= offset][-1]
 
-    def within(self, first: Offset, end: Offset) -> Iterator[Run]:
+    def within(self, first: Offset, end: Offset) -> Iterator[AckRange]:
         """Yield each ack that overlaps [first, end)."""
         low = self._prefix + U64.pack(first)
         before = self._state.floor(low)
@@ -156,14 +156,14 @@ class AckRows:
         """True if all of [first, end) is acked. Dropped and purged records have no ack."""
         return sum(min(run.end, end) - max(at, first) for at, run in self.within(first, end)) == end - first
 
-    def take(self, first: Offset, end: Offset) -> list[Run]:
+    def take(self, first: Offset, end: Offset) -> list[AckRange]:
         """Remove the acks of records, which must be in one row. Returns the removed acks."""
         row = self._row(first)
         if row is None or row[1].end <= first:
             return []
         self._state.delete(self._prefix + U64.pack(row[0]))
-        taken: list[Run] = []
-        kept: tuple[list[Run], list[Run]] = [], []
+        taken: list[AckRange] = []
+        kept: tuple[list[AckRange], list[AckRange]] = [], []
         for low, run in runs_of(*row):
             _cut(kept[0], low, run, row[0], first)
             _cut(taken, low, run, first, end)
@@ -179,7 +179,7 @@ class AckRows:
         reached, so that every copy has the same rows.
         """
         low, high = max(first, cursor.merged), self._prefix + U64.pack(max(end, 0))
-        found: list[Run] = []
+        found: list[AckRange] = []
         for row_key, row in self._state.scan(self._prefix + U64.pack(low), high):
             found.append((U64.unpack_from(row_key, len(self._prefix))[0], decode_ack(row)))
             if len(found) == PAGE_RUNS:
@@ -195,16 +195,16 @@ class AckRows:
                 self.put(runs[0][0], page_of(runs))
 
 
-def _cut(kept: list[Run], low: Offset, run: AckRow, first: Offset, end: Offset) -> None:
+def _cut(kept: list[AckRange], low: Offset, run: AckRow, first: Offset, end: Offset) -> None:
     """Add the part of an ack in [first, end) to `kept`."""
     first, end = max(low, first), min(run.end, end)
     if first < end:
         kept.append((first, msgspec.structs.replace(run, end=end)))
 
 
-def _pages(rows: Iterable[Run]) -> list[list[Run]]:
+def _pages(rows: Iterable[AckRange]) -> list[list[AckRange]]:
     """Group acks into pages. A row that is already a large page stays alone."""
-    found: list[list[Run]] = [[]]
+    found: list[list[AckRange]] = [[]]
     for first, row in rows:
         large = len(row.page) > 4 * PAGE_RUNS // LARGE
         if large or len(found[-1]) >= PAGE_RUNS:

@@ -10,10 +10,10 @@ from operator import attrgetter, itemgetter
 
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import AckRows
-from gossipq.core.ledger.exceptions import Exceptions, Ranges, dead_rows
+from gossipq.core.ledger.exceptions import Exceptions, dead_rows
 from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table, payloads
-from gossipq.types import Offset
+from gossipq.types import Offset, Ranges
 
 #: finished records above the first open one can reach this many windows ahead
 WINDOWS_PASSED_MAX = 64

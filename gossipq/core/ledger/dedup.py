@@ -18,7 +18,7 @@ from gossipq.core.ledger import records
 from gossipq.core.ledger.id_index import NAME, NO_NAME, Brought, IdIndex, names_of
 from gossipq.core.ledger.records import ID, ID_BATCH, ID_ENTRY, U64
 from gossipq.core.storage import Table
-from gossipq.types import Index, PartitionKey
+from gossipq.types import Index, PartitionKey, StoredAt
 from gossipq.values import Run
 
 #: entries forgotten by one entry: more than one entry adds, so the window stays bounded
@@ -26,7 +26,6 @@ EVICT_ENTRIES_MAX = 8
 FEW = 16  #: up to this many ids are searched in a row; for more, the row is decoded
 HASH = Struct("<Q")
 EVER = -1  #: before all leader times
-Place = tuple[Index, int]  #: log index, and number of the record in the batch
 
 
 class FirstStored(msgspec.Struct, frozen=True):
@@ -118,11 +117,13 @@ class Dedup:
 
     # --- lookup ---------------------------------------------------------------------------------
 
-    def _known(self, partition: PartitionKey, names: Collection[bytes], since_ms: int) -> dict[bytes, Place]:
+    def _known(
+        self, partition: PartitionKey, names: Collection[bytes], since_ms: int
+    ) -> dict[bytes, StoredAt]:
         """Return the place of each of these ids that was stored last after `since_ms`, leader
         time, or whose records are scheduled.
         """
-        known = dict[bytes, Place]()
+        known = dict[bytes, StoredAt]()
         entries, brought = self._index.entries(partition), dict[Index, list[bytes]]()
         for name in names:
             index = self._index.newest(partition, name)
@@ -175,7 +176,7 @@ class Dedup:
 
     @staticmethod
     def _runs(
-        index: Index, names: Sequence[bytes], known: dict[bytes, Place], fresh: dict[bytes, int]
+        index: Index, names: Sequence[bytes], known: dict[bytes, StoredAt], fresh: dict[bytes, int]
     ) -> list[Run]:
         """Runs of a batch in which ids are `known` or repeated, or records have no id."""
         runs: list[Run] = []
@@ -274,7 +275,7 @@ class Dedup:
             self._state.put(row_key, (self._state.get(row_key) or b"") + b"".join(names))
             self._held_in.add(partition)
 
-    def hold_until(self, partition: PartitionKey, id_hash: int, place: Place, due_ms: int) -> None:
+    def hold_until(self, partition: PartitionKey, id_hash: int, place: StoredAt, due_ms: int) -> None:
         """The delayed record at `place` got another due time: hold its id until then.
 
         Does nothing if another record has the id by now.
@@ -283,7 +284,7 @@ class Dedup:
         if self._known(partition, [name], EVER).get(name) == place:
             self._hold(partition, place[0], due_ms, [name], [place[1]])
 
-    def free(self, partition: PartitionKey, id_hash: int, place: Place) -> None:
+    def free(self, partition: PartitionKey, id_hash: int, place: StoredAt) -> None:
         """The delayed record at `place` was cancelled: another record can use its id."""
         (row_key,) = self._keys(partition, [HASH.pack(id_hash)])
         row = self._state.get(row_key)

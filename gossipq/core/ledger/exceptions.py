@@ -21,13 +21,12 @@ from gossipq.core.ledger import records
 from gossipq.core.ledger.records import U64, U64X2, DeadRow, ExceptionRow
 from gossipq.core.ledger.runs import Found, Runs
 from gossipq.core.storage import Intervals, Table
-from gossipq.types import Offset, PartitionKey
+from gossipq.types import Offset, PartitionKey, Ranges
 
 MAX_OFFSET = 2**63
 NEVER_MS = 2**62
 AT_ONCE_MS = 0  #: due time of a record that does not wait: due by any clock
 NEAR = 8  #: scanning this many records between two requested ones costs no more than a new search
-Ranges = list[tuple[Offset, Offset]]
 
 decode_exception = msgspec.msgpack.Decoder(ExceptionRow).decode
 decode_dead = msgspec.msgpack.Decoder(DeadRow).decode

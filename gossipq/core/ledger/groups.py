@@ -23,15 +23,15 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from gossipq.core.ledger import life, records
-from gossipq.core.ledger.acks import PAGE_RUNS, Run, page_for
+from gossipq.core.ledger.acks import PAGE_RUNS, AckRange, page_for
 from gossipq.core.ledger.cursors import Cursor
-from gossipq.core.ledger.exceptions import AT_ONCE_MS, Ranges, clip, ranges_of
+from gossipq.core.ledger.exceptions import AT_ONCE_MS, clip, ranges_of
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Entry, Intervals, Table, payloads
-from gossipq.types import Index, Offset, PartitionKey, Slice
+from gossipq.types import Index, Offset, PartitionKey, Ranges, Slice
 from gossipq.values import Range, TopicConfig
 
 HISTORY_MAX = 16  #: failures remembered for a record
@@ -421,7 +421,7 @@ class Groups:
         """Write acks: one row for records that are passed together, with gaps for failed ones."""
         cursor, entry, at = ended.cursor, ended.entry, 0
         time_ms, consumer, index = entry.time_ms, ended.consumer, entry.index
-        rows, filled = list[Run](), list[Run]()
+        rows, filled = list[AckRange](), list[AckRange]()
         for _, end in passed:
             stop = bisect_left(fresh, end, lo=at, key=itemgetter(0))
             for low in range(at, stop, PAGE_RUNS):

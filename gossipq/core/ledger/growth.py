@@ -28,10 +28,10 @@ STAGGER_MS = 1_789  #: shards do not all roll up in the same turn
 SWEEP_ROWS = 1_024
 LATEST = 2**63 - 1
 
-Place = tuple[int, int]
+RollupPlace = tuple[int, int]
 """position of a row in the list of a shard: topic id and time"""
 
-Counts = tuple[int, ...]  #: all fields of GrowthState except the last two
+GrowthSums = tuple[int, ...]  #: all fields of GrowthState except the last two
 
 _decode = msgspec.msgpack.Decoder(GrowthState).decode
 
@@ -82,7 +82,7 @@ class GrowthRows:
         time_ms, context = payload.time_ms, (entry.term, payload.voters)
         self._rolled, self._minute_ms = entry.index, max(time_ms, self._minute_ms)
         began = self._newest(EVERYTHING) is not None
-        total: Counts = (0,) * 7
+        total: GrowthSums = (0,) * 7
         for topic_id, counts in self._counts().items():
             total = tuple(map(sum, zip(total, counts, strict=True)))
             state = _state(counts, *context)
@@ -96,9 +96,9 @@ class GrowthRows:
         if newest is None or newest[1] != state:
             self._put(EVERYTHING, time_ms, state)
 
-    def _counts(self) -> dict[int, Counts]:
+    def _counts(self) -> dict[int, GrowthSums]:
         """Counters by topic, added up over its partitions in this shard."""
-        found: dict[int, Counts] = {}
+        found: dict[int, GrowthSums] = {}
         for partition, state in self._host.partitions.items():
             acked = dead = backlog = 0
             for cursor in self._host.cursors.get(partition, {}).values():
@@ -142,8 +142,8 @@ class GrowthRows:
         self._host.state.delete_range(low, records.after(low), 2 * SWEEP_ROWS)
 
     def rows(
-        self, names: Collection[str], hours: bool, since_ms: int, after: Place, rows_max: int
-    ) -> tuple[list[GrowthRow], Place | None]:
+        self, names: Collection[str], hours: bool, since_ms: int, after: RollupPlace, rows_max: int
+    ) -> tuple[list[GrowthRow], RollupPlace | None]:
         """Return the next rows, by topic and time, and the place of the last one if more may
         follow.
 
@@ -172,9 +172,9 @@ class GrowthRows:
         return found, None
 
 
-def _counts_of(state: GrowthState) -> Counts:
+def _counts_of(state: GrowthState) -> GrowthSums:
     return state.published, state.acked, state.dead, state.removed, state.records, state.bytes, state.backlog
 
 
-def _state(counts: Counts, term: Term, voters: int) -> GrowthState:
+def _state(counts: GrowthSums, term: Term, voters: int) -> GrowthState:
     return msgspec.convert([*counts, term, voters], GrowthState)

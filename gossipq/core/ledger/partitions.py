@@ -19,7 +19,7 @@ from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, VoidRow
 from gossipq.core.ledger.schedule import ScheduledRecords
 from gossipq.core.ledger.slices import Slices
-from gossipq.core.ledger.uniques import Asked, Place, Uniques
+from gossipq.core.ledger.uniques import Asked, Uniques
 from gossipq.core.storage import Columns, Due, Entry, Intervals, Opened, Table, log, payloads
 from gossipq.types import (
     DELAY,
@@ -34,6 +34,7 @@ from gossipq.types import (
     Offset,
     PartitionKey,
     Slice,
+    StoredAt,
     share,
     topic_id_of,
 )
@@ -73,10 +74,10 @@ class PartitionsHost(Protocol):
 
 REPLACED_BY = "a publish of the same unique name"  #: who voids a record whose name another one took
 NAME_OF = HASH.pack
-UNKNOWN: Place = 0, 0
+UNKNOWN: StoredAt = 0, 0
 
 
-def kept_runs(runs: list[Run], kept: dict[int, Place]) -> list[Run]:
+def kept_runs(runs: list[Run], kept: dict[int, StoredAt]) -> list[Run]:
     """Return the runs of a batch of which some records were kept out, each for the record at its place."""
     places: list[tuple[Index, int, bool, bool]] = []
     for run in runs:
@@ -215,7 +216,7 @@ class Partitions:
         offsets = [self._make_way(entry, partition, place) for place in left]
         return kept_runs(runs, kept) if kept else runs, [offset for offset in offsets if offset >= 0]
 
-    def _make_way(self, entry: Entry, partition: PartitionKey, place: Place) -> Offset:
+    def _make_way(self, entry: Entry, partition: PartitionKey, place: StoredAt) -> Offset:
         """Void a record whose unique name another one took. Returns its offset, -1 without one."""
         offset = self._host.offset_of(partition, *place)
         offset = -1 if offset is None else offset
@@ -231,7 +232,7 @@ class Partitions:
         """Return the answer to a repeat: for each record that was kept out, the one of its batch with its
         name, else the one that has the name now. The one that had it may be done, and not known any more.
         """
-        stored = dict[int, Place]()  # by name
+        stored = dict[int, StoredAt]()  # by name
         out = dict[int, int]()  # names of records that were kept out
         record = 0
         for run in again:
@@ -453,7 +454,7 @@ class Partitions:
         hashes = self._host.opened.column(payload.index, ID_HASH)
         return hashes[payload.record] if hashes else 0
 
-    def _unique_of(self, payload: payloads.Void) -> tuple[bytes, Place] | None:
+    def _unique_of(self, payload: payloads.Void) -> tuple[bytes, StoredAt] | None:
         """Return the unique name of a record that is going to be void, and its place; None if it has no
         name.
         """

@@ -16,12 +16,11 @@ from gossipq.core.ledger import records
 from gossipq.core.ledger.id_index import NAME, NO_NAME, IdIndex, names_of
 from gossipq.core.ledger.records import PartitionState
 from gossipq.core.storage import Table
-from gossipq.types import Index, PartitionKey
+from gossipq.types import Index, PartitionKey, StoredAt
 
 HEAD = Struct("<IB")  #: names, and which columns follow
 NUMBERS, UNTILS = 1, 2  #: columns of a row: u32 record numbers if not 0, 1, 2, ...; i64 times if not all 0
 ROWS_SWEPT = 2  #: rows that an entry with unique names looks at; each adds one, so the free ones stay few
-Place = tuple[Index, int]  #: log index, and number of the record in the batch
 
 
 class Asked(NamedTuple):
@@ -35,14 +34,14 @@ class Asked(NamedTuple):
 class Sorted(NamedTuple):
     """The records of a batch that are not stored, and the records that leave for the others."""
 
-    kept: dict[int, Place]  #: by number of the record: the place of the one that holds its name
-    replaced: list[Place]
+    kept: dict[int, StoredAt]  #: by number of the record: the place of the one that holds its name
+    replaced: list[StoredAt]
 
 
 NOTHING = Sorted({}, [])
 
 
-class Row(NamedTuple):
+class NamesRow(NamedTuple):
     """The names that an entry took."""
 
     names: tuple[bytes, ...]
@@ -61,7 +60,7 @@ class Row(NamedTuple):
         return b"".join(parts)
 
 
-def _opened(row: bytes) -> Row:
+def _opened(row: bytes) -> NamesRow:
     count, flags = HEAD.unpack_from(row)
     end = HEAD.size + count * NAME.size
     names = names_of(row[HEAD.size : end])
@@ -72,7 +71,7 @@ def _opened(row: bytes) -> Row:
         end += 4 * count
     if flags & UNTILS:
         untils = array("q", row[end : end + 8 * count])
-    return Row(names, numbers, untils)
+    return NamesRow(names, numbers, untils)
 
 
 class Uniques:
@@ -142,7 +141,7 @@ class Uniques:
         if not self._index.add_unless_known(partition, index, 0, names):
             return None
         untils = _ends(asked.untils, range(len(names)), time_ms)
-        self._put(partition, index, Row(tuple(names), range(len(names)), untils))
+        self._put(partition, index, NamesRow(tuple(names), range(len(names)), untils))
         return NOTHING
 
     def _one_by_one(
@@ -155,7 +154,7 @@ class Uniques:
         known: Sequence[bytes] | set[bytes],
     ) -> Sorted:
         held = self.holders(partition, set(asked.names) - {NO_NAME}, time_ms)
-        kept, mine, seen = dict[int, Place](), dict[bytes, int](), set[bytes]()
+        kept, mine, seen = dict[int, StoredAt](), dict[bytes, int](), set[bytes]()
         before = set[int]()  # records that a later one of this batch replaces
         for number, name in enumerate(asked.names):
             its_id = ids[number] if ids else NO_NAME
@@ -195,15 +194,15 @@ class Uniques:
         ordered = sorted(names, key=names.__getitem__)
         numbers = [names[name] for name in ordered]
         self._index.add(partition, index, 0, ordered)
-        self._put(partition, index, Row(tuple(ordered), numbers, _ends(untils, numbers, time_ms)))
+        self._put(partition, index, NamesRow(tuple(ordered), numbers, _ends(untils, numbers, time_ms)))
 
     def hold(self, partition: PartitionKey, index: Index, time_ms: int, name: bytes, until_ms: int) -> None:
         """The only record of an entry takes the name of the one that it replaces."""
         self._take(partition, index, time_ms, {name: 0}, array("q", [until_ms]))
 
-    def holders(self, partition: PartitionKey, names: set[bytes], time_ms: int) -> dict[bytes, Place]:
+    def holders(self, partition: PartitionKey, names: set[bytes], time_ms: int) -> dict[bytes, StoredAt]:
         """Return the places of the records that hold these names."""
-        entries, found = dict[Index, list[bytes]](), dict[bytes, Place]()
+        entries, found = dict[Index, list[bytes]](), dict[bytes, StoredAt]()
         for name in names:
             index = self._index.newest(partition, name)
             if index is not None:
@@ -216,12 +215,12 @@ class Uniques:
             found |= {row.names[at]: (index, row.numbers[at]) for at in ats if at in waiting}
         return found
 
-    def holds(self, partition: PartitionKey, name: bytes, place: Place, time_ms: int) -> bool:
+    def holds(self, partition: PartitionKey, name: bytes, place: StoredAt, time_ms: int) -> bool:
         """True if the record at `place` holds this name."""
         return self.holders(partition, {name}, time_ms).get(name) == place
 
     def _held(
-        self, partition: PartitionKey, index: Index, row: Row, ats: Sequence[int], time_ms: int
+        self, partition: PartitionKey, index: Index, row: NamesRow, ats: Sequence[int], time_ms: int
     ) -> set[int]:
         """Return those of the names, by their place in the row, that are held."""
         if any(row.untils):
@@ -237,7 +236,7 @@ class Uniques:
 
     # --- names that are free ----------------------------------------------------------------------------
 
-    def free(self, partition: PartitionKey, name: bytes, place: Place) -> bool:
+    def free(self, partition: PartitionKey, name: bytes, place: StoredAt) -> bool:
         """Free the name of a record that was cancelled or replaced, if it had it. Returns True then."""
         index, number = place
         raw = self._state.get(records.key(b"u", partition, index))
@@ -270,7 +269,7 @@ class Uniques:
             state.unique_hand = hand
             self._changed(partition)
 
-    def _keep(self, partition: PartitionKey, index: Index, row: Row, ats: Sequence[int]) -> None:
+    def _keep(self, partition: PartitionKey, index: Index, row: NamesRow, ats: Sequence[int]) -> None:
         """Keep only the names at these places of a row."""
         kept = set(ats)
         row_key = records.key(b"u", partition, index)
@@ -280,7 +279,7 @@ class Uniques:
             return
         self._index.remove(partition, index, [name for at, name in enumerate(row.names) if at not in kept])
         numbers, untils = ([column[at] for at in ats] for column in (row.numbers, row.untils))
-        left = Row(tuple(row.names[at] for at in ats), numbers, untils)
+        left = NamesRow(tuple(row.names[at] for at in ats), numbers, untils)
         self._state.put(row_key, left.packed())
 
     def drop(self, partition: PartitionKey) -> None:
@@ -290,10 +289,10 @@ class Uniques:
 
     # --- rows -------------------------------------------------------------------------------------------
 
-    def _put(self, partition: PartitionKey, index: Index, row: Row) -> None:
+    def _put(self, partition: PartitionKey, index: Index, row: NamesRow) -> None:
         self._state.put(records.key(b"u", partition, index), row.packed())
 
-    def _row(self, partition: PartitionKey, index: Index) -> Row:
+    def _row(self, partition: PartitionKey, index: Index) -> NamesRow:
         raw = self._state.get(records.key(b"u", partition, index))
         assert raw is not None, "what is in memory has a row"
         return _opened(raw)

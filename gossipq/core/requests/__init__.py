@@ -10,7 +10,7 @@ from gossipq.core.requests.alarms import (
     key_of,
 )
 from gossipq.core.requests.consume import ConsumeRequests
-from gossipq.core.requests.counts import Shown, stats, subscriptions
+from gossipq.core.requests.counts import IsShown, stats, subscriptions
 from gossipq.core.requests.explain import ExplainRequests
 from gossipq.core.requests.group_limits import LimitRequests
 from gossipq.core.requests.idle import IdleGroups
@@ -29,6 +29,7 @@ __all__ = [
     "ConsumeRequests",
     "ExplainRequests",
     "IdleGroups",
+    "IsShown",
     "JobRequests",
     "JoinRequests",
     "LimitRequests",
@@ -36,7 +37,6 @@ __all__ = [
     "PublishRequests",
     "RaisedAlarms",
     "ScheduleRequests",
-    "Shown",
     "TopicsHere",
     "Upkeep",
     "Watch",

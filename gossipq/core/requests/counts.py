@@ -15,8 +15,8 @@ from gossipq.values import Consuming, GroupStats, PartitionStats, TopicInfo
 
 TOPICS_TEXT_MAX = 1_000  #: characters of all topic names in one row
 
-Shown = Callable[[str], bool]  #: whether the request asks for a topic of that name
-Row = tuple[int, int]
+IsShown = Callable[[str], bool]  #: whether the request asks for a topic of that name
+CountedRow = tuple[int, int]
 """Position of a row in a shard's list: partition key and group id; -1 is the partition itself."""
 
 
@@ -25,10 +25,10 @@ def stats(
     dispatch: Dispatch,
     idle: IdleGroups,
     worker: int,
-    shown: Shown,
-    after: Row,
+    shown: IsShown,
+    after: CountedRow,
     rows_max: int,
-) -> tuple[list[PartitionStats], list[GroupStats], Row | None]:
+) -> tuple[list[PartitionStats], list[GroupStats], CountedRow | None]:
     """The next rows of all partitions and groups of the shown topics, in the order of their keys.
     Also returns the position of the last row if more follow.
     """

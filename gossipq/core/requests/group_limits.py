@@ -22,18 +22,18 @@ REPORT_MS = 100  #: between two reports of a leader, if something changed
 SAME_MS = limits.SECOND_MS  #: between two equal reports
 FORGET_MS = limits.MINUTE_MS  #: without a report for this time, a division is forgotten
 
-Name = tuple[int, str]  #: topic id, group
+GroupName = tuple[int, str]  #: topic id, group
 
 
 class LimitRequests:
     def __init__(self, desk: Desk, ledger: Ledger, dispatch: Dispatch) -> None:
         self._desk, self._ledger, self._dispatch = desk, ledger, dispatch
-        self._parts: dict[Name, LimitPart] = {}
-        self._used: dict[Name, int] = {}  # boot time at which each part was used last
-        self._reported: dict[Name, tuple[LimitUse, int]] = {}  # the last report, and its boot time
+        self._parts: dict[GroupName, LimitPart] = {}
+        self._used: dict[GroupName, int] = {}  # boot time at which each part was used last
+        self._reported: dict[GroupName, tuple[LimitUse, int]] = {}  # the last report, and its boot time
         #: as the leader of the first shard of a topic; and boot times of the last reports
-        self._divisions: dict[Name, LimitDivision] = {}
-        self._heard: dict[Name, int] = {}
+        self._divisions: dict[GroupName, LimitDivision] = {}
+        self._heard: dict[GroupName, int] = {}
         self._feed = dispatch.flow_feed
         self._done_ms = 0  # boot time of the last tick with work
         self._is_busy = True  # some records wait or are in flight
@@ -79,7 +79,7 @@ class LimitRequests:
         else:
             self._hear(name, message)
 
-    def _divide(self, name: Name, shards: list[int], message: LimitUsed) -> None:
+    def _divide(self, name: GroupName, shards: list[int], message: LimitUsed) -> None:
         desk = self._desk
         division = self._divisions.get(name)
         if division is None:
@@ -107,7 +107,7 @@ class LimitRequests:
             )
             desk.tell(told.shard, answer)
 
-    def _hear(self, name: Name, message: LimitTold) -> None:
+    def _hear(self, name: GroupName, message: LimitTold) -> None:
         group = self._group(name)
         part = self._part(name)
         pair = (message.part[0], message.part[1]) if len(message.part) > 1 else None
@@ -117,16 +117,16 @@ class LimitRequests:
                 self._apply(name, group)
             self._report(name, self._use(name, group))
 
-    def _part(self, name: Name) -> LimitPart:
+    def _part(self, name: GroupName) -> LimitPart:
         self._used[name] = self._desk.boot_ms
         return self._parts.setdefault(name, LimitPart())
 
-    def _group(self, name: Name) -> Group | None:
+    def _group(self, name: GroupName) -> Group | None:
         state = self._ledger.group(*name)
         group = self._dispatch.groups.get(state.id) if state is not None else None
         return group if group is not None and group.limits is not None and group.limits.shards > 1 else None
 
-    def _use(self, name: Name, group: Group | None) -> LimitUse:
+    def _use(self, name: GroupName, group: Group | None) -> LimitUse:
         part, demand, whole = self._part(name), 0, NOTHING_HELD
         if group is not None and group.limits is not None:
             whole, demand = group.limits.whole, group.in_flight
@@ -137,7 +137,7 @@ class LimitRequests:
         term = self._desk.replica.hard.term
         return LimitUse(self._desk.shard, term, part.follows, whole, part.at_most(_in_use(group)), demand)
 
-    def _report(self, name: Name, use: LimitUse) -> None:
+    def _report(self, name: GroupName, use: LimitUse) -> None:
         self._reported[name] = use, self._desk.boot_ms
         (topic_id, group), (follows_term, follows) = name, use.follows
         (concurrency, pace), (has_concurrency, has_pace) = use.whole, use.part
@@ -156,7 +156,7 @@ class LimitRequests:
         )
         self._desk.tell(self._ledger.topics[topic_id].shards[0], message)
 
-    def _apply(self, name: Name, group: Group) -> None:
+    def _apply(self, name: GroupName, group: Group) -> None:
         """Let a group have its part from now on."""
         self._feed.allot(group, self._part(name).part or NOTHING_HELD)
 

@@ -40,7 +40,7 @@ STATES = {
     "skipped": "expired",
 }
 ENDED = frozenset(("succeeded", "failed", "cancelled", "expired"))
-Place = tuple[Offset, Index, int]  #: of a record in its partition: offset, or entry and record
+JobPlace = tuple[Offset, Index, int]  #: of a record in its partition: offset, or entry and record
 
 
 WatchName = tuple[ShardId, PartitionKey, Index, int]  #: shard and place of a join, and number of the part
@@ -51,7 +51,7 @@ class JobWait(msgspec.Struct, frozen=True, eq=False):
 
     request: Request
     partition: PartitionKey
-    place: Place
+    place: JobPlace
     limit_ms: int  #: boot time at which it is answered in any case
     watch: WatchName | None = None  #: it is that of the leader of a join, who gets the end only
 
@@ -60,7 +60,7 @@ class JobRequests:
     def __init__(self, desk: Desk, ledger: Ledger, topics: TopicsHere, explaining: ExplainRequests) -> None:
         self._desk, self._ledger, self._topics, self._explaining = desk, ledger, topics, explaining
         #: requests that wait, by partition and place
-        self.waiters: dict[PartitionKey, dict[Place, dict[JobWait, None]]] = {}
+        self.waiters: dict[PartitionKey, dict[JobPlace, dict[JobWait, None]]] = {}
         self._limits: Deadlines[JobWait] = Deadlines()
         self._watches: dict[WatchName, JobWait] = {}
         self._expire_ms = 0  # boot time of the next pass that deletes results
@@ -305,7 +305,7 @@ class JobRequests:
         if waiter.watch is not None:
             del self._watches[waiter.watch]
 
-    def _places(self, kind: int, payload: Any) -> Iterator[tuple[PartitionKey, Place]]:
+    def _places(self, kind: int, payload: Any) -> Iterator[tuple[PartitionKey, JobPlace]]:
         """Yield the places with waiters whose jobs an entry may have changed."""
         if kind in (log.ACK, log.RESULT, log.STEP):
             for partition, first, end in (payload if kind == log.ACK else payload.ack).ranges:
@@ -330,7 +330,7 @@ class JobRequests:
 
     def _between(
         self, partition: PartitionKey, first: Offset, end: Offset
-    ) -> Iterator[tuple[PartitionKey, Place]]:
+    ) -> Iterator[tuple[PartitionKey, JobPlace]]:
         places = self.waiters.get(partition)
         if not places:
             return
@@ -342,7 +342,7 @@ class JobRequests:
         for place in found:
             yield partition, place
 
-    def _scheduled(self, row: payloads.ReleaseRow) -> Iterator[tuple[PartitionKey, Place]]:
+    def _scheduled(self, row: payloads.ReleaseRow) -> Iterator[tuple[PartitionKey, JobPlace]]:
         places = self.waiters.get(row.partition, {})
         if row.end - row.first <= len(places):
             found = [(-1, row.index, each) for each in range(row.first, row.end)]
@@ -385,7 +385,7 @@ def _is_news(message: AskJob, info: JobInfo) -> bool:
     return info.state in ENDED or 0 <= message.seen_ms < info.progress_ms
 
 
-def _place(ref: Ref) -> Place:
+def _place(ref: Ref) -> JobPlace:
     return (ref.offset, 0, 0) if ref.offset >= 0 else (-1, ref.index, ref.record)
 
 

@@ -17,8 +17,8 @@ from gossipq.peer_messages import (
     Prove,
     Report,
     Snapshot,
+    View,
 )
-from gossipq.peer_messages import View as Said
 from gossipq.types import META_SHARD, ShardId
 from gossipq.values import AccessTable, Alarm, AuditRow, Lead, Member, Message, Timing, WorkerStats
 from gossipq.verbs import SPEAKERS
@@ -41,7 +41,7 @@ class OtherNodes:
 
     # --- knowing --------------------------------------------------------------------------------------------
 
-    def learn(self, said: Said, now_ms: int) -> bool:
+    def learn(self, said: View, now_ms: int) -> bool:
         """Adopt the roster and the leaders that the frontdoor sent. Return True if the roster changed;
         `targets` then changed too. Raises BadName, BadRequest."""
         for member in said.members:
@@ -184,7 +184,7 @@ class OtherNodes:
         BadBatch."""
         for sender, header, inner, frame in self._post.open(message, now_ms):
             self._heard_ms[sender] = now_ms
-            if isinstance(inner, Said | AccessTold) and sender != self._me:
+            if isinstance(inner, View | AccessTold) and sender != self._me:
                 raise UnknownVerb("a worker hears of the cluster from its own frontdoor")
             self._check_speaker(sender, inner)
             if isinstance(inner, Append):

@@ -40,8 +40,7 @@ from gossipq.messages import (
     WhoAmI,
 )
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
-from gossipq.peer_messages import AccessTold, Append, Report
-from gossipq.peer_messages import View as Said
+from gossipq.peer_messages import AccessTold, Append, Report, View
 from gossipq.permissions import Rights
 from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin, ShardId
 from gossipq.values import AccessTable, CopyStats, Member, Message, WorkerStats
@@ -372,7 +371,7 @@ class Frontdoor:
             # accepted only from this node's own workers
             if isinstance(said, Report) and sender == self._me:
                 self._report(said, now)
-            elif isinstance(said, Said):
+            elif isinstance(said, View):
                 self._learn(said, now)
             elif isinstance(said, AccessTold):
                 self._learn_access(said.table, now)
@@ -397,7 +396,7 @@ class Frontdoor:
         self._stats[worker], self._copies[worker] = report.stats, report.copies if serves else []
         if report.given_up and report.given_up == self._view.version:
             self._give_up(report, now)
-        self._learn(Said(report.version, report.members, report.leads if serves else []), now)
+        self._learn(View(report.version, report.members, report.leads if serves else []), now)
 
     def _give_up(self, report: Report, now: Now) -> None:
         """Returns to the roster of this node's own copy of the meta shard."""
@@ -408,12 +407,12 @@ class Frontdoor:
         self._keep.roster(report.version, report.members)
         self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
 
-    def _disowned(self, said: Said) -> bool:
+    def _disowned(self, said: View) -> bool:
         """True if a newer roster than this node's lacks this node."""
         listed = self._me in self._view.roster and said.version > self._view.version
         return listed and bool(said.members) and self._me not in {member.copy for member in said.members}
 
-    def _learn(self, said: Said, now: Now) -> None:
+    def _learn(self, said: View, now: Now) -> None:
         """Raises BadName or BadRequest for an impossible row, which would otherwise be stored and
         found again at each start.
         """
@@ -452,8 +451,8 @@ class Frontdoor:
             self._keep.access(table)
             self._own_news, self._share_ms = True, now.boot_ms
 
-    def _all_known(self) -> Said:
-        return Said(self._view.version, list(self._view.roster.values()), list(self._view.leads.values()))
+    def _all_known(self) -> View:
+        return View(self._view.version, list(self._view.roster.values()), list(self._view.leads.values()))
 
     def _share(self, now: Now) -> None:
         """Sends all that is known to the own workers, and also to the other frontdoors if this node

@@ -17,15 +17,13 @@ from gossipq.types import Origin
 from gossipq.wire import proofs
 from gossipq.wire.frames import encode
 from gossipq_node.actors.prover import Random
-from gossipq_node.ports import Mailbox
+from gossipq_node.ports import Frames, Mailbox
 
 WAITING_MAX = 64  #: bundles that wait for a connection; the oldest are dropped
 WAITING_BYTES_MAX = 4 << 20
 AGAIN_MAX = 8  #: bundles that are sent again
 AGAIN_BYTES_MAX = 64 << 10  #: bytes of each of them
 ANOTHER_SECRET = "does not know the secret of this cluster: give both nodes the same --secret-file"
-
-Mail = tuple[bytes, bytes]  #: control, frame
 
 
 class _Link:
@@ -34,11 +32,11 @@ class _Link:
     def __init__(self, to: str, nonce: bytes) -> None:
         self.to, self.nonce = to, nonce
         self.connection: Origin | None = None  # on which the other side has proven itself
-        self.waiting: deque[Mail] = deque()
-        self.last: deque[Mail] = deque(maxlen=AGAIN_MAX)
+        self.waiting: deque[Frames] = deque()
+        self.last: deque[Frames] = deque(maxlen=AGAIN_MAX)
         self.bytes = 0
 
-    def wait(self, mail: Mail) -> None:
+    def wait(self, mail: Frames) -> None:
         self.waiting.append(mail)
         self.bytes += len(mail[0]) + len(mail[1])
         while len(self.waiting) > 1 and (len(self.waiting) > WAITING_MAX or self.bytes > WAITING_BYTES_MAX):

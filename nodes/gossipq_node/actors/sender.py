@@ -8,7 +8,7 @@ from msgspec import structs
 
 from gossipq import limits
 from gossipq.core.delivery import Delivery, Part
-from gossipq.core.desk import INTERNAL, INTERNAL_HINT, refusal
+from gossipq.core.desk import INTERNAL, INTERNAL_HINT, ConfirmRow, refusal
 from gossipq.core.effects import Effects
 from gossipq.core.shard import Shard
 from gossipq.errors import (
@@ -22,7 +22,7 @@ from gossipq.errors import (
     TooLarge,
 )
 from gossipq.messages import Confirm, Deliver, DeliverPlain, RefusedMessage, Reset, Subscribed
-from gossipq.types import Index, Offset, Origin
+from gossipq.types import Index, Origin
 from gossipq.values import Delivered, Message, Run
 from gossipq.wire import batch as batches
 from gossipq.wire import plain
@@ -46,7 +46,6 @@ RUNS_MAX = limits.CONTROL_BYTES_MAX // 2 // RUN_BYTES  #: in one, unless one bat
 assert limits.ID_RECORDS_MAX * RUN_BYTES <= 3 * limits.CONTROL_BYTES_MAX // 4, "the rows need some of it, too"
 UNREAD_MS = 20  #: after which a client that does not read its answers asks again
 
-Row = tuple[int, Offset, int, bool]  #: of a CONFIRM
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ class Sender:
     def _confirm_runs(
         self,
         origin: Origin,
-        all_rows: list[Row],
+        all_rows: list[ConfirmRow],
         all_runs: list[tuple[int, list[Run]]],
         shard: int,
         term: int,
@@ -235,8 +234,8 @@ def _cut(batch: batches.Batch, part: Part) -> bytes:
 
 
 def _frames(
-    rows: list[Row], runs: list[tuple[int, list[Run]]]
-) -> Iterator[tuple[list[Row], list[tuple[int, list[Run]]]]]:
+    rows: list[ConfirmRow], runs: list[tuple[int, list[Run]]]
+) -> Iterator[tuple[list[ConfirmRow], list[tuple[int, list[Run]]]]]:
     """Divide rows and their runs over several CONFIRM frames.
 
     `runs` belong to some of the rows, in their order. A batch of which some ids were known can have a run for
@@ -245,7 +244,7 @@ def _frames(
     if sum(len(each) for _, each in runs) <= RUNS_MAX:
         yield rows, runs
         return
-    some, told, count, at = list[Row](), list[tuple[int, list[Run]]](), 0, 0
+    some, told, count, at = list[ConfirmRow](), list[tuple[int, list[Run]]](), 0, 0
     for row in rows:
         own = runs[at : at + 1] if at < len(runs) and runs[at][0] == row[0] else []
         more = sum(len(each) for _, each in own)

@@ -30,7 +30,7 @@ _META = Struct("@IIQQ")  #: magic, version, address, size of the map
 _DB = Struct("@IHHQQQQQ")  #: page size, flags, depth, three counts of pages, entries, root
 _NODE = Struct("@HHHH")  #: low and high half of the size, flags, size of the key
 
-Run = tuple[int, int]  #: pages [first, end)
+PageRange = tuple[int, int]  #: pages [first, end)
 
 
 class MetaPage(NamedTuple):
@@ -161,7 +161,7 @@ def free_lists(file: int, meta: MetaPage, txn: int) -> Iterator["array[int]"]:
             yield words[1 : 1 + words[0]]
 
 
-def runs(pages: "array[int]") -> Iterator[Run]:
+def runs(pages: "array[int]") -> Iterator[PageRange]:
     """Yield runs of neighbouring pages."""
     if not pages:
         return

@@ -4,10 +4,9 @@ import time
 from collections import deque
 
 from gossipq.resolver import LookUp, Resolver
+from gossipq_node.ports import Frames
 
 WAITING_MAX = 64  #: messages to one peer whose address is unknown
-
-Mail = tuple[bytes, bytes]  #: control, batch
 
 
 class NamedPeers:
@@ -22,7 +21,7 @@ class NamedPeers:
         self._last: dict[str, str] = {}  # by endpoint: the last used address
         self._lost: set[str] = set()  # endpoints whose last address does not answer (any more)
         #: by endpoint: the host name, and the messages that wait
-        self._waiting: dict[str, tuple[str, deque[Mail]]] = {}
+        self._waiting: dict[str, tuple[str, deque[Frames]]] = {}
 
     def address(self, endpoint: str, name: str) -> str:
         """Return the address of host `name`, and look it up again.
@@ -38,7 +37,7 @@ class NamedPeers:
             self._waiting[endpoint] = name, deque(maxlen=WAITING_MAX)
         return address
 
-    def keep(self, endpoint: str, mail: Mail) -> bool:
+    def keep(self, endpoint: str, mail: Frames) -> bool:
         """Store a message until the address is known; the oldest one is
         dropped if there are too many.
 
@@ -56,7 +55,7 @@ class NamedPeers:
         self._lost.add(endpoint)
         self._resolver.ask(name, now_s)
 
-    def found(self) -> list[tuple[str, deque[Mail]]]:
+    def found(self) -> list[tuple[str, deque[Frames]]]:
         """Take finished look-ups. Returns endpoints that have an address
         now, with their messages.
         """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CHECKPOINT_ROWS, CHECKPOINT_BYTES = (1 << 22, 512 << 20)
 ASKED_PARTITIONS = 1_000  #: partitions in one request
 LEADERS_TRIES, LEADERS_PAUSE_S = 50, 0.2  #: how long partitions may lack a leader
-Progress = Callable[[int, int], None]  #: records done, records to do
+OnProgress = Callable[[int, int], None]  #: records done, records to do
 
 
 class RunTotals(msgspec.Struct):
@@ -102,7 +102,7 @@ class Exporter:
         topics: Iterable[str] = (),
         format: str = "",
         allow_gap: bool = False,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> None:
         """No `topics` means all topics of the cluster except system topics.
 
