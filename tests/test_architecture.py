@@ -42,6 +42,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq.messages",
             "gossipq.errors",
             "gossipq.limits",
+            "gossipq.record_options",
             "gossipq.endpoints",
             "gossipq.export_messages",
             "gossipq.alarms",

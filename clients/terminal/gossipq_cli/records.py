@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from gossipq import limits
+from gossipq.record_options import RECORD_OPTIONS, Kind, RecordOption
 from gossipq.texts import iso, moment, printable, readable, size
 from gossipq_cli import failures
 from gossipq_cli.output import json_text
@@ -128,34 +128,27 @@ def _text(value: Any) -> str:
     return value
 
 
-def _level(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= limits.PRIORITY_MAX:
-        raise ValueError(f"a number from 0 to {limits.PRIORITY_MAX} is needed")
-    return value
+def _reader(option: RecordOption) -> Callable[[Any], Any]:
+    """Return the function that reads an option of a record in JSON lines. It raises ValueError."""
+
+    def whole(value: Any) -> int:
+        if type(value) is not int or not option.low <= value <= option.high:
+            raise ValueError(f"a number from {option.low} to {option.high} is needed")
+        return value
+
+    readers: dict[Kind, Callable[[Any], Any]] = {
+        "choice": _text,
+        "duration": seconds_of,
+        "moment": lambda value: moment_of(_text(value)),
+        "text": _text,
+        "until": lambda value: value if value == "acked" else seconds_of(value),
+        "whole": whole,
+    }
+    return readers[option.kind]
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError("a number from 1 on is needed")
-    return value
-
-
-#: options of a record in JSON lines -> function that reads them
-_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "route": _text,
-    "id": _text,
-    "delay": seconds_of,
-    "at": lambda value: moment_of(_text(value)),
-    "ttl": seconds_of,
-    "lease": seconds_of,
-    "attempts_max": _count,
-    "backoff": seconds_of,
-    "flow": _text,
-    "priority": _level,
-    "unique": _text,
-    "until": lambda value: value if value == "acked" else seconds_of(value),
-    "conflict": _text,
-}
+#: a level is that of all lines
+_OPTIONS = {option.name: _reader(option) for option in RECORD_OPTIONS if option.name != "level"}
 
 
 def _binary(found: Mapping[str, Any], name: str) -> bytes | None:

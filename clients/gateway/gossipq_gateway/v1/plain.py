@@ -61,7 +61,7 @@ def published(record: shapes.Record) -> tuple[bytes, dict[str, Any]]:
     return value_of(record.value, record.value_base64), options
 
 
-def sealed(body: shapes.NewSchedule | shapes.NewJoin) -> tuple[bytes, dict[str, Any]]:
+def sealed(body: shapes.Sealed) -> tuple[bytes, dict[str, Any]]:
     """Return the value of a record, and the other arguments of `schedule` or `join`. Raises BadRequest."""
     options = options_of(body, "value", "value_base64", "headers", "headers_base64")
     if headers := headers_in(body):
@@ -70,7 +70,7 @@ def sealed(body: shapes.NewSchedule | shapes.NewJoin) -> tuple[bytes, dict[str, 
 
 
 def headers_in(
-    given: shapes.Record | shapes.Edit | shapes.NewSchedule | shapes.NewJoin,
+    given: shapes.Record | shapes.Edit | shapes.Sealed,
 ) -> dict[str, str | bytes] | None:
     """Return the headers of both fields; None if both are missing. Raises BadRequest.
 

@@ -111,7 +111,11 @@ async def _publish_lines(mq: Client, topic: str, body: bytes, options: shapes.Pu
 
 
 async def _publish_slim(
-    mq: Client, topic: str, records: Sequence[shapes.Slim], options: shapes.Publish, again: str
+    mq: Client,
+    topic: str,
+    records: Sequence[shapes.Slim | shapes.Record],
+    options: shapes.Publish,
+    again: str,
 ) -> Receipt:
     """Publish records in one list, with one receipt."""
     if not records:

@@ -42,31 +42,45 @@ class Slim(Shape, kw_only=True):
     delay: Duration | None = None
 
 
-class Record(Slim, kw_only=True):
-    """A record to publish. `value` is text, or other JSON, which is stored unchanged.
-    Bytes go into `value_base64`, `key_base64`, `headers_base64`, `id_base64`; a header in
-    both fields counts as bytes.
-    """
+class RecordOptions(Shape, kw_only=True):
+    """Options of a record of any kind; `gossipq.record_options` declares them."""
 
-    value_base64: Base64 | None = None
-    key_base64: Base64 | None = None
-    headers: dict[str, str] | None = None
-    headers_base64: dict[str, Base64] | None = None
-    id_base64: Base64 | None = None
     route: str = ""
-    at: Time | None = None
     ttl: Duration | None = None
     lease: Duration | None = None
     attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
     backoff: Duration | None = None
     partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
-    level: Level | None = None
     flow: str | None = None
     priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
     keep_result: Duration | None = None
+
+
+class PublishOptions(RecordOptions, kw_only=True):
+    """Options of a record that is published."""
+
+    key: str | None = None
+    id: Text | None = None
+    delay: Duration | None = None
+    at: Time | None = None
+    level: Level | None = None
     unique: Text | None = None
     until: Duration | None = None
     conflict: Conflict | None = None
+
+
+class Record(PublishOptions, kw_only=True):
+    """A record to publish. `value` is text, or other JSON, which is stored unchanged.
+    Bytes go into `value_base64`, `key_base64`, `headers_base64`, `id_base64`; a header in
+    both fields counts as bytes.
+    """
+
+    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    value_base64: Base64 | None = None
+    key_base64: Base64 | None = None
+    headers: dict[str, str] | None = None
+    headers_base64: dict[str, Base64] | None = None
+    id_base64: Base64 | None = None
 
 
 class Records(Shape, kw_only=True):
@@ -75,25 +89,12 @@ class Records(Shape, kw_only=True):
     records: Annotated[list[Record], Meta(min_length=1, max_length=100_000)]
 
 
-class Publish(Shape, kw_only=True):
+class Publish(PublishOptions, kw_only=True):
     """Options of a publish of raw bytes, or of all lines. `header` is
     NAME:VALUE and can be repeated.
     """
 
-    key: str | None = None
     header: list[str] = []
-    route: str = ""
-    delay: Duration | None = None
-    at: Time | None = None
-    ttl: Duration | None = None
-    id: Text | None = None
-    level: Level | None = None
-    flow: str | None = None
-    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
-    keep_result: Duration | None = None
-    unique: Text | None = None
-    until: Duration | None = None
-    conflict: Conflict | None = None
 
 
 class Stored(Shape, kw_only=True, omit_defaults=False):
@@ -438,41 +439,35 @@ class Reason(Shape, kw_only=True):
     running: bool = False
 
 
-class NewJoin(Shape, kw_only=True):
+class Sealed(RecordOptions, kw_only=True):
+    """A record that is stored later."""
+
+    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    value_base64: Base64 | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    headers_base64: dict[str, Base64] | None = None
+
+
+class NewJoin(Sealed, kw_only=True):
     """A record that is published when `jobs`, which are refs, have ended: all, any, or a number of them."""
 
     jobs: Annotated[list[str], Meta(min_length=1, max_length=limits.JOIN_PARTS_MAX)]
-    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
-    value_base64: Base64 | None = None
     when: Literal["all", "any"] | Whole = "all"
     timeout: Duration | None = None
     group: str = ""
     id: str | None = None
-    key: str | None = None
-    headers: dict[str, str] | None = None
-    headers_base64: dict[str, Base64] | None = None
-    route: str = ""
-    ttl: Duration | None = None
-    lease: Duration | None = None
-    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
-    backoff: Duration | None = None
-    partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
-    flow: str | None = None
-    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
-    keep_result: Duration | None = None
 
 
 class Moved(Shape, kw_only=True, omit_defaults=False):
     ref: str
 
 
-class NewSchedule(Shape, kw_only=True):
+class NewSchedule(Sealed, kw_only=True):
     """A schedule by `cron` (in the zone `tz`) or `every`, and the record that each tick stores, as in a
     publish.
     """
 
-    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
-    value_base64: Base64 | None = None
     cron: str = ""
     tz: str = ""
     every: Duration | None = None
@@ -484,17 +479,6 @@ class NewSchedule(Shape, kw_only=True):
     missed_max: Annotated[int, Meta(ge=1, le=1_000)] | None = None
     overlap: Overlap | None = None
     paused: bool = False
-    key: str | None = None
-    headers: dict[str, str] | None = None
-    headers_base64: dict[str, Base64] | None = None
-    route: str = ""
-    ttl: Duration | None = None
-    lease: Duration | None = None
-    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
-    backoff: Duration | None = None
-    partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
-    flow: str | None = None
-    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] | None = None
 
 
 class Tick(Shape, kw_only=True, omit_defaults=False):

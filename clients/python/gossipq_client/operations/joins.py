@@ -1,7 +1,7 @@
 """Joins of jobs, as talks."""
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, TypedDict
+from typing import Any
 
 from gossipq.errors import BadRequest
 from gossipq.messages import Done, JoinJobs
@@ -9,26 +9,15 @@ from gossipq.values import JoinPart, TopicInfo
 from gossipq_client.operations.questions import Asking, Talk
 from gossipq_client.operations.schedules import Place, check_options
 from gossipq_client.session import Receipt
-from gossipq_client.values import Address, count_of, inputs, refs
+from gossipq_client.values import Address, RecordOptions, count_of, inputs, refs
 
 TIMEOUT = "7d"  #: for which a record waits by itself
 
 
-class JoinOptions(TypedDict, total=False):
+class JoinOptions(RecordOptions, total=False):
     """Options of `join`, whose docstring names them."""
 
     id: inputs.Value | None
-    key: inputs.Value | None
-    headers: inputs.Headers | bytes | None
-    route: str
-    partition: int | None
-    ttl: inputs.Duration | None
-    lease: inputs.Duration | None
-    attempts_max: int | None
-    backoff: inputs.Duration | None
-    flow: str | None
-    priority: int | None
-    keep_result: inputs.Duration | None
 
 
 def joined_records(jobs: Iterable[str | Receipt]) -> list[Address]:

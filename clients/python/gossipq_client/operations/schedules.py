@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,16 @@ from gossipq.types import partition_key
 from gossipq.values import Schedule, ScheduleInfo, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.operations.questions import Asking, Talk
-from gossipq_client.values import NOTHING, Options, columns, flow_column, inputs, key_column, refs
+from gossipq_client.values import (
+    NOTHING,
+    Options,
+    RecordOptions,
+    columns,
+    flow_column,
+    inputs,
+    key_column,
+    refs,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class ScheduleState:
     next: list[datetime]  #: empty: it is paused, or has ended
 
 
-class ScheduleOptions(TypedDict, total=False):
+class ScheduleOptions(RecordOptions, total=False):
     """Options of `schedule`, whose docstring explains them."""
 
     cron: str
@@ -63,17 +72,6 @@ class ScheduleOptions(TypedDict, total=False):
     missed_max: int
     overlap: str
     paused: bool
-    key: inputs.Value | None
-    headers: inputs.Headers | bytes | None
-    route: str
-    partition: int | None
-    ttl: inputs.Duration | None
-    lease: inputs.Duration | None
-    attempts_max: int | None
-    backoff: inputs.Duration | None
-    flow: str | None
-    priority: int | None
-    keep_result: inputs.Duration | None
 
 
 def schedule_of(

@@ -7,6 +7,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
+from gossipq.record_options import BOUNDS
 from gossipq_client.values import inputs, payloads
 from gossipq_client.values.json_values import json_bytes
 
@@ -19,14 +20,14 @@ def with_keep(headers: inputs.Headers | bytes | None, keep: inputs.Duration) -> 
     """Return the headers of a record whose result is kept. Raises BadRequest."""
     if not headers and isinstance(keep, str | int | float):
         return _only_keep(keep)
-    keep_ms = inputs.duration_ms(keep, "keep_result", 1, limits.RESULT_KEPT_MS_MAX)
+    keep_ms = inputs.duration_ms(keep, "keep_result", *BOUNDS["keep_result"])
     return inputs.header_bytes({**payloads.headers_dict(headers), KEEP: str(keep_ms)})
 
 
 @lru_cache(maxsize=64)
 def _only_keep(keep: str | int | float) -> bytes:
     """Return the headers of a record that has no others: many records have the same."""
-    keep_ms = inputs.duration_ms(keep, "keep_result", 1, limits.RESULT_KEPT_MS_MAX)
+    keep_ms = inputs.duration_ms(keep, "keep_result", *BOUNDS["keep_result"])
     return inputs.header_bytes({KEEP: str(keep_ms)})
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from gossipq import limits
 from gossipq.errors import BadRequest
+from gossipq.record_options import BOUNDS, CHOICES
 from gossipq.types import (
     ATTEMPTS,
     BACKOFF,
@@ -31,23 +32,18 @@ from gossipq_client.values import inputs
 from gossipq_client.values.results import with_keep
 
 Clock = Callable[[], Now]
-BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
 WHILE_CONFIRMED = (
     -1.0
 )  #: a wait without a limit of its own: it ends after the client's timeout without a confirm
 
 
-class Common(TypedDict, total=False):
-    """Options of one record, or of each of a list; the docstring of `Facade.publish` explains them."""
+class RecordOptions(TypedDict, total=False):
+    """Options of a record of any kind; the docstring of `Facade.publish` explains them."""
 
     key: inputs.Value | None
     headers: inputs.Headers | bytes | None
     route: str
-    level: str | None
     partition: int | None
-    wait: inputs.Duration | None
-    delay: inputs.Duration | None
-    at: inputs.Time | None
     ttl: inputs.Duration | None
     lease: inputs.Duration | None
     attempts_max: int | None
@@ -55,6 +51,15 @@ class Common(TypedDict, total=False):
     flow: str | None
     priority: int | None
     keep_result: inputs.Duration | None
+
+
+class Common(RecordOptions, total=False):
+    """Options of a published record, or of each of a list."""
+
+    level: str | None
+    wait: inputs.Duration | None
+    delay: inputs.Duration | None
+    at: inputs.Time | None
     until: inputs.Duration | None
     conflict: str | None
 
@@ -302,7 +307,7 @@ def list_options(
 
 
 def _priority(priority: int | None) -> int:
-    return limits.PRIORITY if priority is None else inputs.whole(priority, "priority", 0, limits.PRIORITY_MAX)
+    return limits.PRIORITY if priority is None else inputs.whole(priority, "priority", *BOUNDS["priority"])
 
 
 def _each(
@@ -324,7 +329,7 @@ def _unique(until: inputs.Duration | None, conflict: str | None, has_name: bool,
     """Raises BadRequest."""
     if not has_name:
         raise BadRequest("until= and conflict= belong to a unique name", hint='add unique="report:7"')
-    if conflict not in (None, "keep", "replace", "error"):
+    if conflict is not None and conflict not in CHOICES["conflict"]:
         raise BadRequest(f"conflict={conflict!r}", hint='"keep", "replace" or "error"')
     if conflict == "error" and level == "none":
         raise BadRequest(
@@ -332,7 +337,7 @@ def _unique(until: inputs.Duration | None, conflict: str | None, has_name: bool,
         )
     until_ms = 0
     if until not in (None, "acked"):
-        until_ms = inputs.duration_ms(until, "until", 1, limits.DELAY_MS_MAX)
+        until_ms = inputs.duration_ms(until, "until", *BOUNDS["until"])
     return Unique(until_ms, conflict or "keep")
 
 
@@ -353,12 +358,10 @@ def _policy(
             f"backoff={backoff!r}", hint="a record has one backoff; lists are for groups and topics"
         )
     return (
-        0 if ttl is None else inputs.duration_ms(ttl, "ttl", 1, limits.DELAY_MS_MAX),
-        0 if lease is None else inputs.duration_ms(lease, "lease", 1, limits.LEASE_TOTAL_MS_MAX),
-        0
-        if attempts_max is None
-        else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX),
-        0 if backoff is None else inputs.duration_ms(backoff, "backoff", 1, BACKOFF_MS_MAX),
+        0 if ttl is None else inputs.duration_ms(ttl, "ttl", *BOUNDS["ttl"]),
+        0 if lease is None else inputs.duration_ms(lease, "lease", *BOUNDS["lease"]),
+        0 if attempts_max is None else inputs.whole(attempts_max, "attempts_max", *BOUNDS["attempts_max"]),
+        0 if backoff is None else inputs.duration_ms(backoff, "backoff", *BOUNDS["backoff"]),
     )
 
 
@@ -367,7 +370,7 @@ def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -
     if delay is not None and at is not None:
         raise BadRequest("delay= and at= are two due times", hint="pass one of them")
     if delay is not None:
-        delay_ms = inputs.duration_ms(delay, "delay", 0, limits.DELAY_MS_MAX)
+        delay_ms = inputs.duration_ms(delay, "delay", *BOUNDS["delay"])
         return now().boot_ms + _rounded_ms(delay_ms) if delay_ms else 0
     if at is not None:
         at_ms, clocks = inputs.time_ms(at, "at"), now()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gossipq import limits
 from gossipq.errors import GossipqError, NotConfirmed
+from gossipq.record_options import RECORD_OPTIONS, Kind
 from gossipq.texts import many
 from gossipq_cli import ask, failures, records
 from gossipq_cli.kinds import Duration, Moment, Until
@@ -123,6 +123,25 @@ class Tally:
                 deadline = time.monotonic() + self.timeout_s
 
 
+def _record_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command an option for each that a record has."""
+    for option in reversed(RECORD_OPTIONS):
+        kinds: dict[Kind, Any] = {
+            "choice": click.Choice(option.choices),
+            "duration": Duration(),
+            "moment": Moment(),
+            "text": click.STRING,
+            "until": Until(),
+            "whole": click.IntRange(option.low, option.high),
+        }
+        name, shown = option.name.replace("_", "-"), option.placeholder or None
+        decorate = click.option(
+            f"--{name}", option.name, type=kinds[option.kind], metavar=shown, help=option.help
+        )
+        command = decorate(command)
+    return command
+
+
 @click.command(cls=Verb)
 @click.argument("topic")
 @click.argument("body", required=False)
@@ -137,39 +156,7 @@ class Tally:
 @click.option("--empty", is_flag=True, help="publish an empty stdin as an empty record")
 @click.option("--count", type=click.IntRange(min=1), help="publish the body this many times")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="records per second at most")
-@click.option(
-    "--level",
-    type=click.Choice(["stored", "none"]),
-    help="stored: wait until it is on disk. none: do not wait. Default: the topic's",
-)
-@click.option("--delay", type=Duration(), help="delay until consumers get it")
-@click.option(
-    "--at",
-    type=Moment(),
-    help="due time: consumers get it then, 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine",
-)
-@click.option("--ttl", type=Duration(), help="time to live: it expires this long after it is due")
-@click.option(
-    "--id", "id", metavar="ID", help="deduplication id: publishing the same id again stores nothing"
-)
-@click.option("--unique", metavar="NAME", help="unique name: one record has it at a time, until it is done")
-@click.option("--until", type=Until(), help="time for which the name is taken. Default: acked by every group")
-@click.option(
-    "--conflict",
-    type=click.Choice(["keep", "replace", "error"]),
-    help="another record has the unique name: keep that one (default), replace it by this one, or fail",
-)
-@click.option("--route", help="route: dotted words that consumers filter by, as eu.fr")
-@click.option("--lease", type=Duration(), help="lease: it is redelivered after this silence of its consumer")
-@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which it is a dead letter")
-@click.option("--backoff", type=Duration(), help="pause after each of its failures")
-@click.option("--flow", help="flow, such as a customer: groups of order fair serve flows in turn")
-@click.option(
-    "--priority",
-    type=click.IntRange(0, limits.PRIORITY_MAX),
-    help=f"priority, 0 to {limits.PRIORITY_MAX}: the higher one comes first. Default: {limits.PRIORITY}",
-)
-@click.option("--keep-result", type=Duration(), help="how long its result is kept: `gossipq job wait REF`")
+@_record_options
 @pass_choices
 def command(
     choices: Choices,
