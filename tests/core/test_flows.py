@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.harness import FakeWorker, client, counters, single
+from core.test_corners import calls_of
 from gossipq import limits
 from gossipq.core.delivery import Part, PartitionView
 from gossipq.core.delivery.flows import FlowIndex, FlowRun, flow_hash
@@ -490,6 +491,24 @@ class TestTogether:
         publish(worker, partition, self.TURNS)
         found = [at for part in self.parts(worker, 100) for at in self.of(part)]
         assert sorted(found) == list(range(36, 48))
+
+    def test_random_flows_cost_as_much_as_flows_in_turn(self) -> None:
+        draw = random.Random(3)
+        in_turn = [f"flow {at % 20}" for at in range(2_000)]
+        by_chance = [f"flow {draw.randrange(20)}" for _ in range(2_000)]
+        costs = []
+        for flows in (in_turn, by_chance):
+            worker = FakeWorker()
+            partition = self.member(worker, fetches=True)
+            publish(worker, partition, flows)
+            costs.append(calls_of(lambda: self.finish(worker, partition, 800)))  # noqa: B023
+        assert costs[1] < 2 * costs[0]
+
+    def finish(self, worker: FakeWorker, partition: PartitionKey, records: int) -> None:
+        """Deliver the backlog, so many records at a time, and ack it."""
+        while parts := self.parts(worker, records, limits.MIB):
+            ranges = [each for part in parts for each in part.ranges or [(part.offset, part.end)]]
+            assert isinstance(ask(worker, Ack(1, [(partition, *each) for each in ranges])), Acked)
 
 
 class TestPolicy:

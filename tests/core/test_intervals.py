@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipq.core.storage import intervals
-from gossipq.core.storage.intervals import SPARSE, Intervals, RangeMap, StoredIntervals, StoredRangeMap
+from gossipq.core.storage.intervals import (
+    SPARSE,
+    Intervals,
+    RangeMap,
+    StoredIntervals,
+    StoredRangeMap,
+    melted,
+)
 
 spans = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda t: (t[0], t[0] + t[1]))
 
@@ -29,6 +36,23 @@ def test_intervals_agree_with_a_set(added, asked, floor):
     ranges.drop_below(floor)
     assert offsets(ranges) == {offset for offset in model if offset >= floor}
     assert all((offset in ranges) == (offset in model and offset >= floor) for offset in range(60))
+
+
+@given(st.lists(spans), st.lists(spans, min_size=1))
+def test_many_ranges_are_asked_for_at_once(added, asked):
+    ranges, rising = Intervals(), Intervals()
+    for each in added:
+        ranges.add(*each)
+    for each in asked:
+        rising.add(*each)
+    if rising:
+        assert ranges.reaches_any(list(rising)) == any(ranges.reaches(*each) for each in rising)
+    apart = list(rising)
+    assert melted(apart) == apart
+    pieces = [(at, at + 1) for first, end in apart for at in range(first, end)]
+    assert melted(pieces) == apart
+    if len(pieces) > 1 and pieces[0][1] == pieces[1][0]:
+        assert melted([(pieces[0][0], pieces[0][1] + 1), *pieces[1:]]) is None
 
 
 @given(st.lists(st.tuples(spans, st.booleans(), st.integers(0, 3))), spans)

@@ -7,8 +7,6 @@ one run after the other.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
-from operator import gt
 
 from gossipq.core.delivery.attempts import Attempts
 from gossipq.core.delivery.consumers import DeliveryTurn, Part, PartitionView, Subscription, place_of
@@ -16,7 +14,7 @@ from gossipq.core.delivery.flows import NONE, FlowIndex
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.window import NEW, Lease
 from gossipq.core.ledger import Ledger
-from gossipq.core.storage import Intervals
+from gossipq.core.storage import Intervals, melted
 from gossipq.limits import RANGES_MAX
 from gossipq.types import LEASE, TTL, Offset, Ranges, Slice
 
@@ -87,7 +85,7 @@ class FlowPicks:
         self._turn.looks -= len(found)
         if not found:
             return found
-        ranges, low = _apart(found), self._ledger.partitions[view.partition].first
+        ranges, low = melted(sorted(found)), self._ledger.partitions[view.partition].first
         if ranges is not None and ranges[0][0] >= low and view.window.are_new(ranges):
             return ranges if member.fetches else found
         kept, seen = Ranges(), Intervals()  # some have left, or came back and are in the index twice
@@ -212,24 +210,15 @@ def _spread(ranges: Ranges, count: int) -> Iterator[Ranges]:
         yield some
 
 
-def _apart(ranges: Ranges) -> Ranges | None:
-    """Return ranges in rising order, with neighbours joined. None if some overlap."""
-    ranges = sorted(ranges)
-    gaps = [(end, first) for (_, end), (first, _) in pairwise(ranges) if first != end]
-    ends, starts = [end for end, _ in gaps], [first for _, first in gaps]
-    if any(map(gt, ends, starts)):
-        return None
-    return list(zip([ranges[0][0], *starts], [*ends, ranges[-1][1]], strict=True))
-
-
 def _joined(ranges: Ranges) -> Ranges:
     """Return ranges in rising order. Neighbours and repeated records are joined."""
-    apart = _apart(ranges)
+    ranges = sorted(ranges)
+    apart = melted(ranges)
     if apart is not None:
         return apart
     found = Ranges()
     low = high = NONE
-    for first, end in sorted(ranges):
+    for first, end in ranges:
         if first > high or not found:
             low, high = first, end
             found.append((low, high))

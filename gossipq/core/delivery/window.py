@@ -242,10 +242,7 @@ class Window:
 
     def are_new(self, ranges: Ranges) -> bool:
         """True if all records of rising ranges are new."""
-        ahead = self.ahead
-        if ranges[0][0] < self.next or not ahead.reaches(ranges[0][0], ranges[-1][1]):
-            return ranges[0][0] >= self.next
-        return not any(map(ahead.reaches, *zip(*ranges, strict=True)))
+        return ranges[0][0] >= self.next and not self.ahead.reaches_any(ranges)
 
     def overlap(self, first: Offset, end: Offset) -> list[StateRange]:
         """Return the parts of [first, end) that have a state."""

@@ -46,9 +46,13 @@ class Cursor:
         state, put, delete = self.state, self._table.put, self._table.delete
         name = records.key(b"", state.partition, state.group_id)
         put(b"C" + name, records.encode(state))
-        for first, end in self.passed.changes():
-            row_key = b"p" + name + records.U64.pack(first)
-            delete(row_key) if end is None else put(row_key, records.U64.pack(end))
+        changes, pack, prefix = self.passed.changes(), records.U64.pack, b"p" + name
+        for first, end in changes:
+            if end is None:
+                delete(prefix + pack(first))
+        passed = [(prefix + pack(first), pack(end)) for first, end in changes if end is not None]
+        if passed:
+            self._table.put_many(passed)
         held: list[tuple[bytes, bytes]] = []
         for first, row in self.holds.changes():
             row_key = b"h" + name + records.U64.pack(first)
@@ -81,8 +85,7 @@ class Cursor:
         ranges = ranges[at:] if at else ranges
         if not ranges:
             return []
-        first, end = ranges[0][0], ranges[-1][1]
-        if first >= self.state.cursor and not self.passed.reaches(first, end):
+        if ranges[0][0] >= self.state.cursor and not self.passed.reaches_any(ranges):
             return ranges
         return [part for each in ranges for part in self.fresh(*each)]
 

@@ -30,7 +30,7 @@ from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.slices import Slices
-from gossipq.core.storage import Entry, Intervals, Table, payloads
+from gossipq.core.storage import Entry, Intervals, Table, melted, payloads
 from gossipq.types import Index, Offset, PartitionKey, Ranges, Slice
 from gossipq.values import Range, TopicConfig
 
@@ -109,22 +109,6 @@ def rising(ranges: Ranges) -> Ranges:
             return list(found)
         at = end
     return ranges
-
-
-def melted(ranges: Ranges) -> Ranges | None:
-    """Join neighbours in rising ranges; None if some overlap."""
-    found: Ranges = []
-    low = high = -1
-    for first, end in ranges:
-        if first == high:
-            high = end
-        elif first < high:
-            return None
-        else:
-            found.append((low, high))
-            low, high = first, end
-    found.append((low, high))
-    return found[1:]
 
 
 def count_of(ranges: Ranges) -> int:
@@ -422,6 +406,8 @@ class Groups:
         cursor, entry, at = ended.cursor, ended.entry, 0
         time_ms, consumer, index = entry.time_ms, ended.consumer, entry.index
         rows, filled = list[AckRange](), list[AckRange]()
+        if passed == fresh:  # no range has a gap
+            rows, passed = [(first, AckRow(end, time_ms, consumer, index)) for first, end in fresh], []
         for _, end in passed:
             stop = bisect_left(fresh, end, lo=at, key=itemgetter(0))
             for low in range(at, stop, PAGE_RUNS):

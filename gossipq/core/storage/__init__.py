@@ -7,7 +7,7 @@ from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.calendar import Calendar, NoCalendar
 from gossipq.core.storage.columns import Columns, Opened
 from gossipq.core.storage.deadlines import Deadlines
-from gossipq.core.storage.intervals import Intervals, RangeMap, StoredIntervals, StoredRangeMap
+from gossipq.core.storage.intervals import Intervals, RangeMap, StoredIntervals, StoredRangeMap, melted
 from gossipq.core.storage.log import (
     INDEX_KEY,
     NO_CHAIN,
@@ -59,5 +59,6 @@ __all__ = [
     "decode_row",
     "encode_row",
     "log",
+    "melted",
     "payloads",
 ]

@@ -7,12 +7,25 @@ not half a megabyte.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
+from operator import gt
 from typing import Generic, TypeVar
 
 from gossipq.types import Offset
 
 V = TypeVar("V")
 SPARSE = 8  #: `carve` gives up if it would scan more than this many ranges for each one given
+
+
+def melted(ranges: list[tuple[Offset, Offset]]) -> list[tuple[Offset, Offset]] | None:
+    """Join neighbours in rising ranges; None if some overlap."""
+    if not ranges:
+        return []
+    gaps = [(end, first) for (_, end), (first, _) in pairwise(ranges) if end != first]
+    ends, starts = [end for end, _ in gaps], [first for _, first in gaps]
+    if any(map(gt, ends, starts)):
+        return None
+    return list(zip([ranges[0][0], *starts], [*ends, ranges[-1][1]], strict=True))
 
 
 class Intervals:
@@ -68,16 +81,11 @@ class Intervals:
         # far apart: a search for each costs less than a pass over everything between them
         if high - low > SPARSE * len(ranges):
             return sum(self.add(first, end) for first, end in ranges)
-        starts, ends = list[Offset](), list[Offset]()
         there = zip(self.starts[low:high], self.ends[low:high], strict=True)
-        for first, end in sorted([*there, *ranges]):
-            if ends and ends[-1] == first:
-                ends[-1] = end
-            else:
-                starts.append(first)
-                ends.append(end)
-        self._replace(low, high, starts, ends)
-        count = sum(end - first for first, end in ranges)
+        whole = melted(sorted([*there, *ranges]))
+        assert whole is not None, "none of these offsets was in the set"
+        self._replace(low, high, [first for first, _ in whole], [end for _, end in whole])
+        count = sum([end - first for first, end in ranges])
         self._total += count
         return count
 
@@ -89,6 +97,17 @@ class Intervals:
         """True if the set has at least one offset of [first, end)."""
         at = bisect_right(self.ends, first)
         return at < len(self.starts) and self.starts[at] < end
+
+    def reaches_any(self, ranges: list[tuple[Offset, Offset]]) -> bool:
+        """Like `reaches` of any of these ranges. They must rise."""
+        starts, ends = self.starts, self.ends
+        low = bisect_right(ends, ranges[0][0])
+        high = bisect_left(starts, ranges[-1][1], lo=low)
+        if low == high:
+            return False
+        at = [bisect_right(ends, first, low, high) for first, _ in ranges]
+        found = [place < high and starts[place] < end for place, (_, end) in zip(at, ranges, strict=True)]
+        return any(found)
 
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
         """Return the parts of [first, end) in the set."""
