@@ -14,7 +14,7 @@ from sim.clients import Consumer, Party
 if TYPE_CHECKING:
     from sim.world import World
 
-SHARE = 0.0  #: of the clusters with several shards; planted bugs raise it
+SHARE = 0.25  #: of the clusters with several shards; planted bugs raise it
 GROUP = "limited"
 CONCURRENCY, RATE = 12, Rate(200, 1_000, 20)
 ROUNDED = 2  #: parts of a rate
