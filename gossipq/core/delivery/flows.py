@@ -12,11 +12,12 @@ that comes back is added anew.
 """
 
 from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from heapq import heappop, heappush
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gossipq.core.delivery.policy import within
@@ -431,32 +432,33 @@ class FlowIndex:
         flows, sizes, owed, weight_of = level.flows, level.sizes, level.owed, self.weights.get
         weights = {slot: weight_of(flows[slot], WEIGHT) for slot in level.turns}
         least, share = self._shares(level, weights, most)
-        more, left = list[tuple[Offset, int, int]](), most - sum(least.values())
+        of_flow, more = dict[int, list[Offset]](), list[Offset]()
         for slot, weight in weights.items():
-            mine = share * weight
+            mine, high = share * weight, least[slot]
             if sizes[slot] > mine:
                 owed[slot] += mine
                 # its last record stays, since a flow without records forgets what it owes
-                high = min(sizes[slot] - 1, int(owed[slot] + mine))
-                if high > least[slot]:
-                    more += self._behind(level, slot, least[slot], high)
+                high = max(high, min(sizes[slot] - 1, int(owed[slot] + mine)))
+            of_flow[slot] = offsets = self._first_of(level, slot, high)
+            least[slot] = min(least[slot], len(offsets))
+            more += offsets[least[slot] :]
+        left = min(most - sum(least.values()), len(more))
         more.sort()
-        for _, count, slot in more:
-            count = min(count, left)
-            least[slot] += count
-            left -= count
-            if not left:
-                break
-        found, closed = list[tuple[Offset, Offset]](), set[int]()
-        for slot, count in least.items():
-            self._take_of(level, slot, count, found)
+        last = more[left - 1] if left > 0 else NONE
+        found, closed = list[Offset](), set[int]()
+        for slot, offsets in of_flow.items():
+            count = max(least[slot], bisect_right(offsets, last))
+            found += offsets[:count]
+            self._remove(level, slot, count)
             owed[slot] -= count
             if level.heads[slot] == NONE:
                 closed.add(slot)
         if closed:
             level.close_all(closed)
-        level.count -= most - left
-        return found
+        level.count -= len(found)
+        found.sort()
+        cuts = [at for at, (one, next_) in enumerate(pairwise(found), 1) if next_ - one != 1]
+        return [(found[low], found[high - 1] + 1) for low, high in pairwise([0, *cuts, len(found)])]
 
     @staticmethod
     def _shares(level: Level, weights: Mapping[int, int], most: int) -> tuple[dict[int, int], float]:
@@ -476,23 +478,37 @@ class FlowIndex:
         least.update((slot, max(1, int(min(owed[slot], share * weight)))) for slot, weight in large.items())
         return least, share
 
-    def _behind(self, level: Level, slot: int, low: int, high: int) -> list[tuple[Offset, int, int]]:
-        """Return the records `low` to `high` of a flow, as (first, count, slot). Records that came back end
-        the list, since offsets must rise.
+    def _first_of(self, level: Level, slot: int, most: int) -> list[Offset]:
+        """Return the first records of a flow, up to `most`, as far as their offsets rise. Those that came
+        back have lower ones behind them.
         """
-        firsts, counts, nexts, entry, at = self._firsts, self._counts, self._nexts, level.heads[slot], 0
-        while at + counts[entry] <= low:
-            at += counts[entry]
+        firsts, counts, nexts, entry = self._firsts, self._counts, self._nexts, level.heads[slot]
+        found, last, left = list[Offset](), NONE, most
+        while left > 0 and (first := firsts[entry]) > last:
+            if (count := counts[entry]) == 1:
+                last = first
+                found.append(first)
+            else:
+                last = first + count - 1
+                found += range(first, first + min(count, left))
+            left -= count
             entry = nexts[entry]
-        found, last = [(firsts[entry] + low - at, min(at + counts[entry], high) - low, slot)], firsts[entry]
-        at, entry = at + counts[entry], nexts[entry]
-        while at < high and (first := firsts[entry]) > last:
-            found.append((first, counts[entry], slot))
-            at, last, entry = at + counts[entry], first, nexts[entry]
-        if at > high:  # the last entry is cut
-            first, count, _ = found[-1]
-            found[-1] = first, count + high - at if len(found) > 1 else count, slot
         return found
+
+    def _remove(self, level: Level, slot: int, count: int) -> None:
+        """Remove the first records of a flow."""
+        counts, nexts, entry, left = self._counts, self._nexts, level.heads[slot], count
+        gone, last = 0, NONE
+        while left and counts[entry] <= left:
+            left, last, entry, gone = left - counts[entry], entry, nexts[entry], gone + 1
+        if gone:
+            nexts[last], self._spare = self._spare, level.heads[slot]
+            self._spare_count += gone
+            level.heads[slot] = entry
+        if left:
+            self._firsts[entry] += left
+            counts[entry] -= left
+        level.sizes[slot] -= count
 
     def _take_of(self, level: Level, slot: int, most: int, found: list[tuple[Offset, Offset]]) -> int:
         """Move the first records of a flow into `found`, up to `most`. Returns how many."""
