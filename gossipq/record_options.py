@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from gossipq import limits
 
-Kind = Literal["choice", "duration", "moment", "text", "until", "whole"]
+OptionKind = Literal["choice", "duration", "moment", "text", "until", "whole"]
 BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
 
 
@@ -17,7 +17,7 @@ class RecordOption(NamedTuple):
     """`low` and `high` are the bounds of a whole number, or of a duration in milliseconds."""
 
     name: str
-    kind: Kind
+    kind: OptionKind
     help: str
     low: int = 0
     high: int = 0

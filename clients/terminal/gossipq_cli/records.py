@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from gossipq.record_options import RECORD_OPTIONS, Kind, RecordOption
+from gossipq.record_options import RECORD_OPTIONS, OptionKind, RecordOption
 from gossipq.texts import iso, moment, printable, readable, size
 from gossipq_cli import failures
 from gossipq_cli.output import json_text
@@ -136,7 +136,7 @@ def _reader(option: RecordOption) -> Callable[[Any], Any]:
             raise ValueError(f"a number from {option.low} to {option.high} is needed")
         return value
 
-    readers: dict[Kind, Callable[[Any], Any]] = {
+    readers: dict[OptionKind, Callable[[Any], Any]] = {
         "choice": _text,
         "duration": seconds_of,
         "moment": lambda value: moment_of(_text(value)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gossipq.errors import GossipqError, NotConfirmed
-from gossipq.record_options import RECORD_OPTIONS, Kind
+from gossipq.record_options import RECORD_OPTIONS, OptionKind
 from gossipq.texts import many
 from gossipq_cli import ask, failures, records
 from gossipq_cli.kinds import Duration, Moment, Until
@@ -126,7 +126,7 @@ class Tally:
 def _record_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command an option for each that a record has."""
     for option in reversed(RECORD_OPTIONS):
-        kinds: dict[Kind, Any] = {
+        kinds: dict[OptionKind, Any] = {
             "choice": click.Choice(option.choices),
             "duration": Duration(),
             "moment": Moment(),
