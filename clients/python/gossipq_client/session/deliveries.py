@@ -4,6 +4,8 @@ acks, leases, pauses, ends.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 from gossipq import limits
 from gossipq.errors import BadBatch, GossipqError, NoSubscription
@@ -36,6 +38,10 @@ MANY = 256
 RESULTS_BYTES = 256 * limits.KIB  #: results in one request, about
 LOOKED_AT_PER_MS = 16
 HOARD = 4  #: the largest surplus to keep from other consumers, as a multiple of the credit
+
+
+Kept = tuple[int, str, bytes]  #: `keep_ms`, kind and value of a result
+Noted = tuple[Held, Offset, int, str, bytes]  #: a result that waits for its ack
 
 
 class Consuming(Settling):
@@ -434,9 +440,10 @@ class Consuming(Settling):
         Other threads append results meanwhile, each before it notes the ack of its record.
         """
         count = len(part.results)
-        found: dict[PartitionKey, dict[Offset, tuple[int, str, bytes]]] = {}
-        for held, offset, keep_ms, kind, value in part.results[:count]:
-            found.setdefault(held.partition, {})[offset] = keep_ms, kind, value
+        found: dict[PartitionKey, dict[Offset, Kept]] = {}
+        for held, rows in groupby(part.results[:count], itemgetter(0)):
+            _, offsets, *kept = zip(*rows, strict=True)
+            found.setdefault(held.partition, {}).update(zip(offsets, zip(*kept, strict=True), strict=True))
         runs, size_bytes, records, sent = list[ResultRun](), 0, 0, list[Range]()
         for partition, first, end in ranges:
             for run in _runs_of(partition, found.get(partition, {}), first, end):
@@ -451,12 +458,9 @@ class Consuming(Settling):
                 sent.append((partition, run.first, run.end))
         if runs:
             self._ack_results(part, runs)
-        part.results[:count] = [
-            each
-            for each in part.results[:count]
-            if each[1] in found[each[0].partition] and each[0].open_ranges(each[1], each[1] + 1)
-        ]
-        return _without(ranges, merge(sent))
+        sent = merge(sent)
+        part.results[:count] = _unsent(part.results[:count], sent)
+        return _without(ranges, sent)
 
     def _ack_results(self, part: Part, runs: list[ResultRun]) -> None:
         ranges = merge([(run.partition, run.first, run.end) for run in runs])
@@ -648,15 +652,31 @@ def _urgent(part: Part) -> bool:
 
 
 def _runs_of(
-    partition: PartitionKey, found: dict[Offset, tuple[int, str, bytes]], first: Offset, end: Offset
+    partition: PartitionKey, found: dict[Offset, Kept], first: Offset, end: Offset
 ) -> Iterator[ResultRun]:
-    """Take the results of the records [first, end), and yield those of neighbours together."""
-    offsets: Iterable[Offset] = range(first, end)
+    """Yield the results of the records [first, end), those of neighbours together."""
     if len(found) < end - first:
-        offsets = sorted(offset for offset in found if first <= offset < end)
-    values, begin, terms, size_bytes = list[bytes](), first, (0, ""), 0
+        yield from _uneven(partition, found, sorted(each for each in found if first <= each < end))
+        return
+    for low in range(first, end, limits.MOVED_RANGES_MAX):
+        offsets = range(low, min(end, low + limits.MOVED_RANGES_MAX))
+        rows = [*map(found.get, offsets)]
+        if all(rows):  # no step of Python for a record: handlers return very many results
+            keeps, kinds, values = zip(*filter(None, rows), strict=True)
+            alike = keeps.count(keeps[0]) == kinds.count(kinds[0]) == len(rows)
+            if alike and sum(map(len, values)) <= RESULTS_BYTES:
+                yield ResultRun(partition, low, keeps[0], kinds[0], [*values])
+                continue
+        yield from _uneven(partition, found, offsets)
+
+
+def _uneven(
+    partition: PartitionKey, found: dict[Offset, Kept], offsets: Iterable[Offset]
+) -> Iterator[ResultRun]:
+    """Yield results of which some are missing, of another kind, or large."""
+    values, begin, terms, size_bytes = list[bytes](), -1, (0, ""), 0
     for offset in offsets:
-        kept = found.pop(offset, None)
+        kept = found.get(offset)
         if kept is None:
             continue
         keep_ms, kind, value = kept
@@ -674,3 +694,16 @@ def _runs_of(
         size_bytes += len(value)
     if values:
         yield ResultRun(partition, begin, *terms, values)
+
+
+def _unsent(results: list[Noted], sent: list[Range]) -> list[Noted]:
+    """Return the results whose acks were not noted yet, and which this consumer still holds."""
+    if len(results) == sum(end - first for _, first, end in sent):
+        return []
+    spans = Spans(sent)
+    return [
+        each
+        for each in results
+        if not spans.reaching(each[0].partition, each[1], each[1] + 1)
+        and each[0].open_ranges(each[1], each[1] + 1)
+    ]

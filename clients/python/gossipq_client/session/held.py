@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gossipq.types import ATTEMPTS, HEADERS, IDS, KEY_HASH, KEYS, UNIQUES, Offset, PartitionKey
 from gossipq.wire.batch import Batch
+from gossipq_client.values import results
 
 if TYPE_CHECKING:
     from gossipq_client.session.credit import Part
@@ -61,7 +62,8 @@ class Held:
         "end",
         "failures",
         "first",
-        "has_headers",
+        "keep_all_ms",
+        "keeps_ms",
         "late",
         "lease_ms",
         "left",
@@ -85,7 +87,6 @@ class Held:
         attempt: int,
     ) -> None:
         self.part, self.partition, self.base, self.batch, self.attempt = part, partition, base, batch, attempt
-        self.has_headers = bool(batch.info.columns & HEADERS)
         self.first = self.taken = first  #: the user has the records below `taken`
         self.end = end
         self.failures = 0
@@ -106,6 +107,9 @@ class Held:
         self._keys: list[bytes] | None = None
         self._headers: list[bytes] | None = None
         self._ids: list[bytes] | None = None
+        #: how long the result of each record is kept, 0 = it is not; None = unknown, or `keeps_ms` tells
+        self.keep_all_ms: int | None = None if batch.info.columns & HEADERS else 0
+        self.keeps_ms: list[int] | None = None
 
     def values(self) -> list[bytes]:
         """Values of the whole batch, opened once."""
@@ -125,6 +129,18 @@ class Held:
         if self._headers is None:
             self._headers = self.batch.column(HEADERS) or []
         return self._headers[offset - self.base] if self._headers else b""
+
+    def keep_ms(self, offset: Offset) -> int:
+        """How long the result of a record is kept, by its stored headers; 0 = it is not kept."""
+        if self.keep_all_ms is not None:
+            return self.keep_all_ms
+        if self.keeps_ms is None:
+            headers = self.batch.column(HEADERS) or [b""]
+            if headers.count(headers[0]) == len(headers):  # so it is in most batches: they are read once
+                self.keep_all_ms = results.keep_ms_of(headers[0])
+                return self.keep_all_ms
+            self.keeps_ms = [results.keep_ms_of(each) for each in headers]
+        return self.keeps_ms[offset - self.base]
 
     def id(self, offset: Offset) -> bytes:
         """The id of a record, or b""."""

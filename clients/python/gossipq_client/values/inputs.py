@@ -21,6 +21,7 @@ Time = float | datetime
 Start = str | int | datetime
 Starts = Mapping[str, Mapping[int, int]]  #: topic -> partition -> offset
 Value = bytes | bytearray | memoryview | str
+RAW = (bytes, str, bytearray, memoryview)  #: for isinstance, which takes a union three times as long
 Headers = Mapping[str, str | bytes]
 
 
@@ -169,7 +170,7 @@ def value_bytes(value: Any) -> bytes:
     """
     if value is None:
         raise BadRequest("the value is None", hint='publish b"", or b"null" for the null of JSON')
-    plain = isinstance(value, bytes | str | bytearray | memoryview)
+    plain = isinstance(value, RAW)
     raw = as_bytes(value, "value") if plain else json_bytes(value)
     if len(raw) > limits.VALUE_BYTES_MAX:
         raise too_large("value", len(raw), limits.VALUE_BYTES_MAX)

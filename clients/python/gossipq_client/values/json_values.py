@@ -18,7 +18,7 @@ def json_bytes(value: Any) -> bytes:
     null, and the consumer could not tell that from None.
     """
     try:
-        raw = _encode(value)
+        raw = encode_json(value)
     except BadRequest:
         raise
     except RecursionError:
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
     raise BadRequest(f"JSON cannot express a value of type {type(value).__qualname__}", hint=_HINT)
 
 
-_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+encode_json = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def _shown(value: Any) -> Any:

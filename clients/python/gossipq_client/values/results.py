@@ -9,11 +9,13 @@ from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 from gossipq.record_options import BOUNDS
 from gossipq_client.values import inputs, payloads
-from gossipq_client.values.json_values import json_bytes
+from gossipq_client.values.json_values import encode_json, json_bytes
 
 KEEP = "gossipq-keep-result"  #: header: for how many milliseconds the result is kept
 _KEEP = KEEP.encode()
 NOTHING, JSON, TEXT, BYTES = "", "json", "text", "bytes"
+OF_JSON = frozenset((int, float, bool, dict, list))  #: types that need no further look
+NULL_BYTES = 4
 
 
 def with_keep(headers: inputs.Headers | bytes | None, keep: inputs.Duration) -> bytes:
@@ -46,10 +48,16 @@ def encoded(result: Any) -> tuple[str, bytes]:
     """Return the kind and the bytes of a result. Raises BadRequest, TooLarge."""
     if result is None:
         return NOTHING, b""
-    if isinstance(result, bytes | str | bytearray | memoryview):
-        kind, raw = TEXT if isinstance(result, str) else BYTES, inputs.as_bytes(result, "value")
+    if type(result) in OF_JSON or not isinstance(result, inputs.RAW):
+        kind = JSON
+        try:
+            raw = encode_json(result)
+        except Exception:
+            raw = json_bytes(result)  # tells what is wrong
+        if len(raw) >= NULL_BYTES and b"null" in raw:
+            raw = json_bytes(result)  # refuses NaN and infinity
     else:
-        kind, raw = JSON, json_bytes(result)
+        kind, raw = TEXT if isinstance(result, str) else BYTES, inputs.as_bytes(result, "value")
     if len(raw) > limits.RESULT_BYTES_MAX:
         text = f"a result of {len(raw)} bytes; at most {limits.RESULT_BYTES_MAX} are allowed"
         raise TooLarge(text, hint="publish it as a record, and return its ref")

@@ -92,13 +92,19 @@ class Message(Record[Data], Generic[Data], eq=False):
         """
         if self._settled:
             return
-        if self._held.lost:
+        held = self._held
+        if held.lost:
             self._settled = True
             self._require_lease()
-        if self._held.has_headers and (keep_ms := results.keep_ms_of(self.header_bytes)):
-            self._consumer.ack_with(self, keep_ms, *results.encoded(result))
-        else:
-            self._consumer.ack_one(self)
+        keep_ms = held.keep_all_ms
+        if keep_ms is None:
+            keep_ms = held.keep_ms(self.offset)
+        if keep_ms:
+            part = held.part
+            if part.subscription.leased:
+                # before the ack, which is not sent without its result then
+                part.results.append((held, self.offset, keep_ms, *results.encoded(result)))
+        self._consumer.ack_one(self)
         self._settled = True  # last, so that an interrupted ack can be repeated
 
     def progress(self, done: float, text: str = "") -> None:
@@ -205,7 +211,7 @@ class Message(Record[Data], Generic[Data], eq=False):
             held = self._held
             if held.lost:
                 self._ack_late()
-            elif held.has_headers:
+            elif held.keep_all_ms != 0:
                 self.ack_soon()
             elif not self._settled:  # the end of `ack_soon`, without its call: there are very many messages
                 self._consumer.ack_one(self)
@@ -217,7 +223,7 @@ class Message(Record[Data], Generic[Data], eq=False):
     def _outcome(self, error: BaseException) -> Outcome:
         """Return the outcome for an exception. If the result is kept, the error has a traceback."""
         outcome = outcomes.of(error)
-        return outcomes.traced(outcome, error) if results.keep_ms_of(self.header_bytes) else outcome
+        return outcomes.traced(outcome, error) if self._held.keep_ms(self.offset) else outcome
 
     def _ack_late(self) -> None:
         if self.cancelled:
@@ -710,14 +716,6 @@ class Consumer:
         """Report the progress of a record; it is sent within milliseconds."""
         self.driver.step(self.driver.engine.session.consuming.report, held, offset, done, text)
         self.driver.soon()
-
-    def ack_with(self, record: Record[Any], keep_ms: int, kind: str, value: bytes) -> None:
-        """Note an ack with the result of a handler; it is sent within milliseconds."""
-        part = record._held.part
-        if part.subscription.leased:
-            # before the ack, which is not sent without its result then
-            part.results.append((record._held, record.offset, keep_ms, kind, value))
-        self.ack_one(record)
 
     def nack(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
         """Gives records back with an outcome. Most outcomes are sent within
