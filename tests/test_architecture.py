@@ -4,7 +4,7 @@ library, sizes."""
 import ast
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -883,3 +883,34 @@ def test_records_are_built_by_names_and_not_by_splats() -> None:
     found = [line for source in sources_of("gossipq", "gossipq_node") for line in splats(source)]
     assert len(found) <= SPLATS_MAX, "pass the fields by their names"
     assert splats("Row(*name, 1)\nRow(*packed)\nrow(*name, 1)\na.Row(1, *name)") == [1, 4]
+
+
+POSITIONS_MAX = 5  #: fields of a record that are passed by position; more are passed by their names
+#: records of the plain way of a publish or a delivery, made for each batch
+BY_POSITION = {"BatchInfo", "Entry", "Part", "Place", "Request", "Run", "Slice"}
+RECORDS = {"NamedTuple", "msgspec.Struct", "Struct", "Message"}
+
+
+def built_by_position(sources: Sequence[str]) -> set[str]:
+    """Records that are built with many fields by position."""
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    kinds = {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and RECORDS.intersection(map(ast.unparse, node.bases))
+    }
+    return {
+        name
+        for node in nodes
+        if isinstance(node, ast.Call) and len(node.args) > POSITIONS_MAX
+        for name in [ast.unparse(node.func).split(".")[-1]]
+        if name in kinds
+    }
+
+
+def test_records_of_many_fields_are_built_by_names() -> None:
+    assert built_by_position(sources_of("gossipq", "gossipq_node")) <= BY_POSITION, (
+        "pass fields by their names"
+    )
+    source = "class A(NamedTuple): ...\nclass B: ...\nA(1, 2, 3, 4, 5, 6)\nA(1)\nB(1, 2, 3, 4, 5, 6)"
+    assert built_by_position([source]) == {"A"}

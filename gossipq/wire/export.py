@@ -365,7 +365,14 @@ def accumulated(newest: Manifest, digest: str, manifests: Iterable[Manifest]) ->
         positions |= {(at.topic_id, at.partition): at for at in manifest.positions}
         gaps |= dict.fromkeys(manifest.gaps)
         declared |= {(told.topic_id, told.version): told for told in manifest.schemas}
-    return Export(newest, digest, _counting(files, positions), positions, list(gaps), declared)
+    return Export(
+        newest=newest,
+        digest=digest,
+        files=_counting(files, positions),
+        positions=positions,
+        gaps=list(gaps),
+        schemas=declared,
+    )
 
 
 def _check_link(sequence: int, manifest: Manifest, later: Manifest | None, raw: bytes) -> None:

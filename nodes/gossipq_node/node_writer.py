@@ -173,7 +173,13 @@ class AlarmSource:
             except msgspec.DecodeError:
                 continue  # a record of another program
             alarm = Alarm(
-                said.name, said.severity, said.node, said.subject, said.text, said.command, said.since_ms
+                name=said.name,
+                severity=said.severity,
+                node=said.node,
+                subject=said.subject,
+                text=said.text,
+                command=said.command,
+                since_ms=said.since_ms,
             )
             if said.node == self._node and said.event == RAISED:
                 raised[key_of(alarm)] = alarm

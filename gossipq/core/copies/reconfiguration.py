@@ -190,7 +190,12 @@ class Reconfiguration:
         unfit = {name for name, (until_ms, _) in self._unfit.items() if now_ms < until_ms}
         unfit |= {name for name, other in others.items() if other.no_space}
         return KnownCopies(
-            me, answering, synced, self.free, self._kept_up_long(synced - unfit, now_ms), unfit
+            me=me,
+            answering=answering,
+            synced=synced,
+            free=self.free,
+            kept_up=self._kept_up_long(synced - unfit, now_ms),
+            unfit=unfit,
         )
 
     def _kept_up_long(self, synced: set[str], now_ms: int) -> bool:

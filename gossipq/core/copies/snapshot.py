@@ -199,18 +199,18 @@ class Sending:
             rows, self._body_next = _encode(found), end
         config, place = self._config, self._place
         message = Snapshot(
-            self._me,
-            self.index,
-            self.term,
-            place.chain,
-            place.time_ms,
-            config.voters,
-            config.witnesses,
-            config.learners,
-            self.number,
-            kind,
-            first,
-            end,
+            leader=self._me,
+            index=self.index,
+            term=self.term,
+            chain=place.chain,
+            time_ms=place.time_ms,
+            voters=config.voters,
+            witnesses=config.witnesses,
+            learners=config.learners,
+            number=self.number,
+            kind=kind,
+            first=first,
+            end=end,
             spooled_ms=self.spooled_ms,
         )
         return message, rows

@@ -268,7 +268,16 @@ class Holdings:
         self.close(lease, end - first)
         if lease.started and lease.before and why and not lease.waits:
             self.key_order.release_keys(view, first, end, FAILED)
-            self.fail(Failed(view, first, end, lease.attempt, lease.consumer, why))
+            self.fail(
+                Failed(
+                    view=view,
+                    first=first,
+                    end=end,
+                    attempts=lease.attempt,
+                    consumer=lease.consumer,
+                    reason=why,
+                )
+            )
         else:
             self.key_order.release_keys(view, first, end, BACK)
             self.give_back(view, first, end, lease.tries)
@@ -419,11 +428,32 @@ class Holdings:
             for first, end, tried in back:
                 attempt = tries.newest(tried)
                 started = 0 < attempt == tries.begun(tried)
-                rows.append(LeaseRow(view.partition, first, end, b"", 0, attempt, started=started))
+                rows.append(
+                    LeaseRow(
+                        partition=view.partition,
+                        first=first,
+                        end=end,
+                        session=b"",
+                        deadline_ms=0,
+                        attempt=attempt,
+                        started=started,
+                    )
+                )
         return {group_id: rows for group_id, rows in taken.items() if rows}
 
     def bury_expired(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
         """Turn expired records, which no consumer holds, into dead letters, or drop them."""
         view.window.move(first, end, MOVED)
         attempts = tries.begun(tried)
-        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
+        self.failed.append(
+            Failed(
+                view=view,
+                first=first,
+                end=end,
+                attempts=attempts,
+                consumer="",
+                reason="",
+                counted=False,
+                dead=EXPIRED,
+            )
+        )

@@ -61,7 +61,14 @@ def ruling(said: Said, group: GroupConfig, topic: TopicConfig, cluster: GroupCon
     backoff, backoff_by = _first(
         own, group.backoff_ms, topic.backoff_ms, cluster.backoff_ms, list(limits.BACKOFF_MS)
     )
-    return Policy(lease, lease_by, attempts, attempts_by, tuple(backoff), backoff_by)
+    return Policy(
+        lease_ms=lease,
+        lease_by=lease_by,
+        attempts_max=attempts,
+        attempts_by=attempts_by,
+        backoff_ms=tuple(backoff),
+        backoff_by=backoff_by,
+    )
 
 
 def _first(

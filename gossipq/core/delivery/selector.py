@@ -493,7 +493,16 @@ class Selector:
                 if view.keys is not None and key_of(lane):
                     view.keys.parks(key_of(lane), first)
                 attempts = tries.begun(tried)
-                rows.append(ParkRow(view.partition, first, end, attempts, lane, _again(tried)))
+                rows.append(
+                    ParkRow(
+                        partition=view.partition,
+                        first=first,
+                        end=end,
+                        attempts=attempts,
+                        lane=lane,
+                        handed_out=_again(tried),
+                    )
+                )
                 room -= (end - first) if key_of(lane) else 0
 
 

@@ -72,7 +72,14 @@ def page_of(runs: list[AckRange]) -> AckRow:
         who = names.setdefault(each.consumer, len(names))
         page += (each.end - first, who, each.time_ms - time_ms, each.index - index)
         time_ms, index = each.time_ms, each.index
-    return AckRow(runs[-1][1].end, row.time_ms, "", row.index, list(names), page)
+    return AckRow(
+        end=runs[-1][1].end,
+        time_ms=row.time_ms,
+        consumer="",
+        index=row.index,
+        consumers=list(names),
+        page=page,
+    )
 
 
 def page_for(ranges: list[tuple[Offset, Offset]], time_ms: int, consumer: str, index: Index) -> AckRow:
@@ -86,7 +93,7 @@ def page_for(ranges: list[tuple[Offset, Offset]], time_ms: int, consumer: str, i
             page += (first - at, GAP, 0, 0)
         page += (end - first, 0, 0, 0)
         at = end
-    return AckRow(at, time_ms, "", index, [consumer], page)
+    return AckRow(end=at, time_ms=time_ms, consumer="", index=index, consumers=[consumer], page=page)
 
 
 class AckRows:

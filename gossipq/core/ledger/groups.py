@@ -264,7 +264,14 @@ class Groups:
                         cursor,
                         first,
                         entry,
-                        TraceRow(end, entry.time_ms, what, row.consumer, "", row.attempt),
+                        TraceRow(
+                            end=end,
+                            time_ms=entry.time_ms,
+                            what=what,
+                            consumer=row.consumer,
+                            reason="",
+                            attempt=row.attempt,
+                        ),
                     )
         return DONE
 
@@ -387,7 +394,15 @@ class Groups:
             cursor.pass_all(passing, {event: count for event, count in counts.items() if count})
         for row, _, new in again:
             history = _failed(None, row, entry.time_ms, row.reason)
-            first = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
+            first = ExceptionRow(
+                end=0,
+                due_ms=row.due_ms,
+                attempts=row.attempts,
+                failures=int(row.counted),
+                index=0,
+                record=0,
+                history=history,
+            )
             cursor.exceptions.put_many(list(self._new_rows(cursor, new, first)))
         self._told(ended, fresh, passing, late)
         return counts[life.ACK] + sum(part.total for part in late)
@@ -449,7 +464,14 @@ class Groups:
         state, name = self._host.state, (cursor.state.partition, cursor.state.group_id)
         for low, row in cursor.acks.take(first, end):
             if self._traces(cursor.state.partition, "failures"):  # because the next ack replaces it
-                trace = TraceRow(row.end, row.time_ms, "acked", row.consumer, "", 0)
+                trace = TraceRow(
+                    end=row.end,
+                    time_ms=row.time_ms,
+                    what="acked",
+                    consumer=row.consumer,
+                    reason="",
+                    attempt=0,
+                )
                 trace_key = records.row_key(b"Q", *name, low, row.index)
                 state.put(trace_key, state.get(trace_key) or records.encode(trace))
 
@@ -459,7 +481,14 @@ class Groups:
             if cursor is not None:
                 new = cursor.fresh(row.first, row.end)
                 first = ExceptionRow(
-                    0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane, handed_out=row.handed_out
+                    end=0,
+                    due_ms=entry.time_ms,
+                    attempts=row.attempts,
+                    failures=0,
+                    index=0,
+                    record=0,
+                    lane=row.lane,
+                    handed_out=row.handed_out,
                 )
                 cursor.exceptions.put_many(list(self._new_rows(cursor, new, first)))
                 for low, high in new:
@@ -508,17 +537,17 @@ class Groups:
         cursor.dead.put(
             first,
             DeadRow(
-                end,
-                payload.reason,
-                payload.error,
-                payload.attempts,
-                (old.failures if old else 0) + payload.counted,
-                entry.time_ms,
-                entry.index,
-                first - payload.first,
-                len(entry.body),
-                payload.end - payload.first,
-                _failed(old, payload, entry.time_ms, reason),
+                end=end,
+                reason=payload.reason,
+                error=payload.error,
+                attempts=payload.attempts,
+                failures=(old.failures if old else 0) + payload.counted,
+                time_ms=entry.time_ms,
+                index=entry.index,
+                record=first - payload.first,
+                size=len(entry.body),
+                batch_count=payload.end - payload.first,
+                history=_failed(old, payload, entry.time_ms, reason),
             ),
         )
 
@@ -558,21 +587,26 @@ class Groups:
     def _again(self, cursor: Cursor, first: Offset, end: Offset, entry: Entry, what: str) -> None:
         """Trace an operator's step."""
         if self._traces(cursor.state.partition, "failures"):
-            self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, "", "", 0))
+            self._trace(
+                cursor,
+                first,
+                entry,
+                TraceRow(end=end, time_ms=entry.time_ms, what=what, consumer="", reason="", attempt=0),
+            )
 
     def _revive(self, entry: Entry, cursor: Cursor, part: Found[DeadRow], what: str) -> None:
         # the row points at the body of the dead letter, because retention may have removed the batch
         dead = part.row
         self._again(cursor, part.first, part.end, entry, what)
         row = ExceptionRow(
-            dead.end,
-            AT_ONCE_MS,
-            0,
-            0,
-            dead.index,
-            dead.record,
-            dead.size,
-            dead.batch_count,
+            end=dead.end,
+            due_ms=AT_ONCE_MS,
+            attempts=0,
+            failures=0,
+            index=dead.index,
+            record=dead.record,
+            size=dead.size,
+            batch_count=dead.batch_count,
             own_body=True,
             history=dead.history,
         )
@@ -607,7 +641,12 @@ class Groups:
             acked = not taken and not left and cursor.acks.cover(first, end)
             at = self._host.slices.at(payload.partition, first) if acked else None
             if at is not None:
-                row = _placed(ExceptionRow(0, AT_ONCE_MS, 0, 0, 0, 0), end, at, at.first + first - at.offset)
+                row = _placed(
+                    ExceptionRow(end=0, due_ms=AT_ONCE_MS, attempts=0, failures=0, index=0, record=0),
+                    end,
+                    at,
+                    at.first + first - at.offset,
+                )
                 cursor.exceptions.put(first, row)
                 cursor.move(life.ACKED, life.REQUEUE, end - first)
                 self._unacked(cursor, first, end)

@@ -295,7 +295,14 @@ class Partitions:
                 due_ms = due.base_ms + delays[run.record]
             end = run.record + run.count
             row = ScheduledRow(
-                end, due_ms, due.base_ms, info.size, info.count, info.columns, info.route, entry.time_ms
+                end=end,
+                due_ms=due_ms,
+                base_ms=due.base_ms,
+                size=info.size,
+                batch_count=info.count,
+                columns=info.columns,
+                route=info.route,
+                time_ms=entry.time_ms,
             )
             self._host.schedule.add(partition, entry.index, run.record, row)
             state.scheduled += run.count
@@ -372,7 +379,15 @@ class Partitions:
         self._host.needed(entry.index, 1)
         if due is not None:
             row = ScheduledRow(
-                1, due.due_ms, due.base_ms, info.size, 1, info.columns, info.route, entry.time_ms, fixed=True
+                end=1,
+                due_ms=due.due_ms,
+                base_ms=due.base_ms,
+                size=info.size,
+                batch_count=1,
+                columns=info.columns,
+                route=info.route,
+                time_ms=entry.time_ms,
+                fixed=True,
             )
             self._host.schedule.add(partition, entry.index, 0, row)
             state.scheduled += 1
@@ -403,12 +418,12 @@ class Partitions:
                 return waited or refused("wrong_state", CHANGED)
             self._host.not_needed(payload.index, 1)
             void = VoidRow(
-                payload.record + 1,
-                entry.time_ms,
-                payload.reason,
-                payload.by,
-                replaced_by,
-                row.time_ms,
+                end=payload.record + 1,
+                time_ms=entry.time_ms,
+                reason=payload.reason,
+                by=payload.by,
+                replaced_by=replaced_by,
+                published_ms=row.time_ms,
             )
             self._host.state.put(
                 records.key(b"v", partition, payload.index, payload.record), records.encode(void)

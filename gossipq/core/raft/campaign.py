@@ -77,7 +77,14 @@ def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
         replica.enter(replica.hard.term + 1, replica.me)
     # a pre-vote asks about the next term without entering it, so a copy that was cut off ends no leadership
     term = replica.hard.term + pre
-    request = VoteRequest(replica.me, term, replica.log.term, replica.log.last, pre, transfer)
+    request = VoteRequest(
+        candidate=replica.me,
+        term=term,
+        last_term=replica.log.term,
+        last_index=replica.log.last,
+        pre=pre,
+        transfer=transfer,
+    )
     for voter in replica.config.voters:
         if voter != replica.me:
             replica.say(voter, request)

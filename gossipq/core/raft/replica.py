@@ -589,7 +589,14 @@ class Replica:
     def _reject(self, message: Append) -> None:
         hint = max(self.commit, self.log.below(message.prev_index, message.prev_term))
         term = self.log.term_at(hint) or 0
-        answer = Appended(self.me, False, hint, message.sent_ms, message.prev_index, term)
+        answer = Appended(
+            follower=self.me,
+            ok=False,
+            match=hint,
+            sent_ms=message.sent_ms,
+            rejected=message.prev_index,
+            hint_term=term,
+        )
         self.answers.append((message.leader, answer))
 
     def _add(self, entries: list[Entry]) -> Index | None:

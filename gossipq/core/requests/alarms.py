@@ -27,7 +27,9 @@ HANGS_MS = 5_000  #: time without a sign of life
 def alarm(name: str, node: str, subject: str, text: str, command: str = "") -> Alarm:
     """An alarm of one of the kinds in gossipq.alarms."""
     kind = alarms.KINDS[name]
-    return Alarm(name, kind.severity, node, subject, text, command or kind.verb)
+    return Alarm(
+        name=name, severity=kind.severity, node=node, subject=subject, text=text, command=command or kind.verb
+    )
 
 
 class Watch:

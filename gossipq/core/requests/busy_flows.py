@@ -43,12 +43,12 @@ def busy_flows(ledger: Ledger, view: PartitionView, boot_ms: int, leader_ms: int
         in_flight = limits.in_flight.get(flow, 0) if limits is not None else 0
         rows.append(
             FlowRow(
-                partition_of(view.partition),
-                name.decode("utf-8", "replace"),
-                counts[flow],
-                oldest_ms,
-                in_flight,
-                waits_for,
+                partition=partition_of(view.partition),
+                flow=name.decode("utf-8", "replace"),
+                waiting=counts[flow],
+                oldest_ms=oldest_ms,
+                in_flight=in_flight,
+                waits_for=waits_for,
             )
         )
     return sorted(rows, key=attrgetter("waiting"), reverse=True)

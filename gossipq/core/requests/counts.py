@@ -66,17 +66,17 @@ def stats(
 def _partition_row(ledger: Ledger, worker: int, partition: PartitionKey, topic: str) -> PartitionStats:
     state = ledger.partitions[partition]
     return PartitionStats(
-        partition,
-        topic,
-        ledger.shard,
-        worker,
-        state.first,
-        state.next,
-        state.published,
-        state.removed,
-        state.bytes,
-        state.scheduled,
-        state.voided,
+        partition=partition,
+        topic=topic,
+        shard=ledger.shard,
+        worker=worker,
+        first=state.first,
+        next=state.next,
+        published=state.published,
+        removed=state.removed,
+        bytes=state.bytes,
+        scheduled=state.scheduled,
+        voided=state.voided,
     )
 
 
@@ -88,16 +88,16 @@ def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId, boot_m
         partitions = subscription.covered()
         topics = ", ".join(sorted({ledger.topics[topic_id_of(partition)].name for partition in partitions}))
         row = Consuming(
-            topics if len(topics) <= TOPICS_TEXT_MAX else topics[: TOPICS_TEXT_MAX - 3] + "...",
-            group.state.name if group else "",
-            len(partitions),
-            max(0, subscription.credit_records),
-            max(0, subscription.credit_bytes),
-            held,
-            boot_ms - since_ms if held else 0,
-            subscription.acked,
-            subscription.delivered,
-            subscription.failed,
+            topic=topics if len(topics) <= TOPICS_TEXT_MAX else topics[: TOPICS_TEXT_MAX - 3] + "...",
+            group=group.state.name if group else "",
+            partitions=len(partitions),
+            credit_records=max(0, subscription.credit_records),
+            credit_bytes=max(0, subscription.credit_bytes),
+            in_flight=held,
+            held_ms=boot_ms - since_ms if held else 0,
+            acked=subscription.acked,
+            delivered=subscription.delivered,
+            failed=subscription.failed,
         )
         rows.append(row)
     return rows

@@ -448,14 +448,14 @@ class ExplainRequests:
             because = f"{lease.consumer} has it for another {span(left_ms)}, attempt {lease.attempt}"
             ends_ms = self._desk.leader_ms + left_ms
             return Standing(
-                name,
-                "in_flight",
-                because,
-                next_steps.of_record("in_flight", session=lease.session.hex()[:SESSION_DIGITS]),
-                lease.consumer,
-                ends_ms,
-                lease.attempt,
-                self._failures(cursor, offset),
+                group=name,
+                state="in_flight",
+                because=because,
+                next=next_steps.of_record("in_flight", session=lease.session.hex()[:SESSION_DIGITS]),
+                consumer=lease.consumer,
+                time_ms=ends_ms,
+                attempts=lease.attempt,
+                failures=self._failures(cursor, offset),
             )
         if cursor.exceptional and (found := cursor.exceptions.at(offset)) is not None:
             return self._waiting(name, text, found.row, cursor, view)
@@ -465,7 +465,16 @@ class ExplainRequests:
             because = says(life.DEAD, reason=row.reason, error=f": {row.error}" if row.error else "")
             topic, number, _ = text.rsplit("/", 2)
             verb = next_steps.of_record("dead", topic=topic, group=name, at=f"{number}/{offset}")
-            return Standing(name, "dead", because, verb, "", row.time_ms, row.attempts, row.failures)
+            return Standing(
+                group=name,
+                state="dead",
+                because=because,
+                next=verb,
+                consumer="",
+                time_ms=row.time_ms,
+                attempts=row.attempts,
+                failures=row.failures,
+            )
         if cursor.fresh(offset, offset + 1):
             return self._fresh(name, named, cursor, view)
         return self._acked(name, named, group_id)
@@ -607,7 +616,9 @@ class ExplainRequests:
             return Standing(name, "removed", says(life.DROPPED))
         verb = next_steps.of_record("acked", ref=self._text(named), group=name)
         because = says(life.ACKED, consumer=ack.consumer)
-        return Standing(name, "acked", because, verb, ack.consumer, ack.time_ms)
+        return Standing(
+            group=name, state="acked", because=because, next=verb, consumer=ack.consumer, time_ms=ack.time_ms
+        )
 
     # --- a group --------------------------------------------------------------------------------------------
 
@@ -749,13 +760,32 @@ class ExplainRequests:
                 if row.what == "acked" and row.time_ms in acked_ms:
                     continue
                 acked_ms |= {row.time_ms} if row.what == "acked" else set()
-                yield TraceEvent(row.time_ms, row.what, name, row.consumer, row.reason, row.attempt)
+                yield TraceEvent(
+                    time_ms=row.time_ms,
+                    what=row.what,
+                    group=name,
+                    consumer=row.consumer,
+                    reason=row.reason,
+                    attempt=row.attempt,
+                )
         for failure in history:
             yield TraceEvent(
-                failure.time_ms, "failed", name, failure.consumer, failure.reason, failure.attempt
+                time_ms=failure.time_ms,
+                what="failed",
+                group=name,
+                consumer=failure.consumer,
+                reason=failure.reason,
+                attempt=failure.attempt,
             )
         if dead is not None:
-            yield TraceEvent(dead.row.time_ms, "dead", name, "", dead.row.reason, dead.row.attempts)
+            yield TraceEvent(
+                time_ms=dead.row.time_ms,
+                what="dead",
+                group=name,
+                consumer="",
+                reason=dead.row.reason,
+                attempt=dead.row.attempts,
+            )
         standing = self._standing(named, group_id)
         if standing.state == "acked" and standing.time_ms not in acked_ms:
             yield TraceEvent(standing.time_ms, "acked", name, standing.consumer)
@@ -859,7 +889,14 @@ def _newest(steps: list[TraceEvent]) -> list[TraceEvent]:
 
 def _letter(partition: PartitionKey, group: str, first: Offset, row: DeadRow, size: int) -> DeadLetter:
     history = [
-        TraceEvent(each.time_ms, "failed", group, each.consumer, each.reason, each.attempt)
+        TraceEvent(
+            time_ms=each.time_ms,
+            what="failed",
+            group=group,
+            consumer=each.consumer,
+            reason=each.reason,
+            attempt=each.attempt,
+        )
         for each in row.history
     ]
     return DeadLetter(

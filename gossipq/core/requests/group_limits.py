@@ -88,12 +88,12 @@ class LimitRequests:
             self._divisions[name] = division
         self._heard[name] = desk.boot_ms
         use = LimitUse(
-            message.shard,
-            message.term,
-            (message.follows_term, message.follows),
-            (message.concurrency, message.pace),
-            (message.has_concurrency, message.has_pace),
-            message.demand,
+            shard=message.shard,
+            term=message.term,
+            follows=(message.follows_term, message.follows),
+            whole=(message.concurrency, message.pace),
+            part=(message.has_concurrency, message.has_pace),
+            demand=message.demand,
         )
         for told in division.hear(use):
             part = [] if told.part is None else list(told.part)
@@ -135,7 +135,14 @@ class LimitRequests:
                     left = self._ledger.partitions[view.partition].next - view.flows.next
                     demand += max(0, left) + sum([level.count for level in view.flows.levels])
         term = self._desk.replica.hard.term
-        return LimitUse(self._desk.shard, term, part.follows, whole, part.at_most(_in_use(group)), demand)
+        return LimitUse(
+            shard=self._desk.shard,
+            term=term,
+            follows=part.follows,
+            whole=whole,
+            part=part.at_most(_in_use(group)),
+            demand=demand,
+        )
 
     def _report(self, name: GroupName, use: LimitUse) -> None:
         self._reported[name] = use, self._desk.boot_ms

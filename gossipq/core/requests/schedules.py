@@ -131,14 +131,23 @@ class ScheduleRequests:
             payload = payloads.TickDone(name.partition, name.name, row.version, tick_ms)
             return self._desk.propose(log.TICK, payloads.encode(payload))
         if waits >= 0 and not self._held(name.partition, waits):
-            void = payloads.Void(name.partition, waits, 0, 0, REPLACED, name.name)
+            void = payloads.Void(
+                partition=name.partition, offset=waits, index=0, record=0, reason=REPLACED, by=name.name
+            )
             self._desk.propose(log.VOID, payloads.encode(void))
         return self._log_record(name, row, tick_ms)
 
     def _log_record(self, name: ScheduleName, row: ScheduleRow, time_ms: int, beside: bool = False) -> Index:
         batch = self._desk.columns.named(self._ledger.timetable.batch(name), record_id(name.name, time_ms))
         publish = log.publish_payload(name.partition, self._desk.columns.peek(batch))
-        payload = payloads.TickDone(name.partition, name.name, row.version, time_ms, publish, beside)
+        payload = payloads.TickDone(
+            partition=name.partition,
+            name=name.name,
+            version=row.version,
+            tick_ms=time_ms,
+            publish=publish,
+            beside=beside,
+        )
         return self._desk.propose(log.TICK, payloads.encode(payload), body=batch)
 
     def _last_waiting(self, name: ScheduleName, row: ScheduleRow) -> Offset:

@@ -72,7 +72,14 @@ class SurveyRequests:
                 break
             if row.index >= message.since and group_id in groups:
                 runs.append(
-                    AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index)
+                    AckRun(
+                        group=groups[group_id].name,
+                        first=first,
+                        end=row.end,
+                        time_ms=row.time_ms,
+                        consumer=row.consumer,
+                        index=row.index,
+                    )
                 )
                 size += ROW_BYTES + _bytes(runs[-1].group, row.consumer)
         more_group_id, more_offset = more
@@ -211,7 +218,14 @@ def _without_row(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterato
             if hold.session:
                 yield from _rest(StateRun(group, "ready", at, first))
                 yield StateRun(
-                    group, "in_flight", first, last, hold.attempt, 0, hold.deadline_ms, consumer=hold.consumer
+                    group=group,
+                    state="in_flight",
+                    first=first,
+                    end=last,
+                    attempts=hold.attempt,
+                    failures=0,
+                    due_ms=hold.deadline_ms,
+                    consumer=hold.consumer,
                 )
                 at = last
         yield from _rest(StateRun(group, "ready", at, high))

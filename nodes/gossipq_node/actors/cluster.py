@@ -164,7 +164,17 @@ class OtherNodes:
         copies = [row for shard in shards for row in shard.copies()]
         version, members = self.view.version, list(self.view.roster.values())
         given_up = self.view.given_up(now_ms)
-        report = Report(stats, leads, copies, version, members, timings, alarms, given_up, audit)
+        report = Report(
+            stats=stats,
+            leads=leads,
+            copies=copies,
+            version=version,
+            members=members,
+            timings=timings,
+            alarms=alarms,
+            given_up=given_up,
+            audit=audit,
+        )
         self._post.put(self._me, self._settings.frontdoor, report, META_SHARD)
         self._post.flush()
 

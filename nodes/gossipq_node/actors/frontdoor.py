@@ -255,7 +255,15 @@ class Frontdoor:
         status = self._status(now)
         alarms = self._oversight.alarms(status, now)
         timings, heard_ms = self._oversight.timings(), self._oversight.heard_ms()
-        facts = Facts(status, timings, alarms, heard_ms, now.boot_ms, self._moves, self._discovery.queued)
+        facts = Facts(
+            status=status,
+            timings=timings,
+            alarms=alarms,
+            heard_ms=heard_ms,
+            turned_ms=now.boot_ms,
+            moves=self._moves,
+            queued=self._discovery.queued,
+        )
         self.board.written(facts, now.boot_ms)
 
     # --- clients --------------------------------------------------------------------------------------------

@@ -83,7 +83,16 @@ class Guard:
         try:
             return self._login(hello, address, now, encrypted)
         except Forbidden:
-            self._note(AuditRow(now.wall_ms, hello.user, address, verb_of(Hello), WHOLE, FORBIDDEN))
+            self._note(
+                AuditRow(
+                    time_ms=now.wall_ms,
+                    user=hello.user,
+                    address=address,
+                    verb=verb_of(Hello),
+                    target=WHOLE,
+                    outcome=FORBIDDEN,
+                )
+            )
             raise
 
     def _login(self, hello: Hello, address: str, now: Now, encrypted: bool) -> Rights:
@@ -98,7 +107,16 @@ class Guard:
         shown = digest(asked.invite)
         invite = invited(self.users.table, shown, asked.copy, now.wall_ms)
         if not encrypted or invite is None or not invite.copy:
-            self._note(AuditRow(now.wall_ms, "", "", verb_of(Entrust), WHOLE, FORBIDDEN))
+            self._note(
+                AuditRow(
+                    time_ms=now.wall_ms,
+                    user="",
+                    address="",
+                    verb=verb_of(Entrust),
+                    target=WHOLE,
+                    outcome=FORBIDDEN,
+                )
+            )
             raise Forbidden("no node has joined by that invitation", hint="gossipq cluster invite")
 
     def is_node(self, key: bytes) -> bool:
@@ -132,7 +150,16 @@ class Guard:
             if not allowed or need.permission in AUDITED:
                 outcome = ADMITTED if allowed else CHALLENGED if by_secret else FORBIDDEN
                 verb = verb_of(type(request))
-                self._note(AuditRow(now.wall_ms, rights.name, address, verb, shortened(topic), outcome))
+                self._note(
+                    AuditRow(
+                        time_ms=now.wall_ms,
+                        user=rights.name,
+                        address=address,
+                        verb=verb,
+                        target=shortened(topic),
+                        outcome=outcome,
+                    )
+                )
             if not (allowed or by_secret):
                 # ids can be guessed, so the name stays hidden
                 shown = topic if topic in topics or rights.sees(topic) else named[topic]
@@ -153,7 +180,16 @@ class Guard:
         """Removes and returns the rows noted since the last call."""
         taken, self._audit, self._refusals = self._audit, [], 0
         if self._missed:
-            taken.append(AuditRow(now.wall_ms, "", "", "", str(self._missed), "missed"))
+            taken.append(
+                AuditRow(
+                    time_ms=now.wall_ms,
+                    user="",
+                    address="",
+                    verb="",
+                    target=str(self._missed),
+                    outcome="missed",
+                )
+            )
             self._missed = 0
         return taken
 

@@ -293,7 +293,14 @@ class Newcomer:
     def _join(self, target: _Target) -> Join:
         member = msgspec.structs.replace(self._me, workers=min(self._settings.workers, target.shards))
         settings = self._settings
-        return Join(member, target.cluster, b"", settings.insisted, settings.session, settings.invite)
+        return Join(
+            member=member,
+            cluster=target.cluster,
+            proof=b"",
+            options=settings.insisted,
+            nonce=settings.session,
+            invite=settings.invite,
+        )
 
     def _say_join(self, join: Join | Entrust, target: _Target) -> None:
         self._request += 1
@@ -416,7 +423,14 @@ class Newcomer:
             self._say_ms = now_ms + SAY_MS
             endpoints = [row.member.endpoint for row, _ in self._others.values()]
             settings = self._settings
-            word = Waiting(self._me, settings.expect, self._pledge, settings.options, b"", endpoints)
+            word = Waiting(
+                member=self._me,
+                expect=settings.expect,
+                pledge=self._pledge,
+                options=settings.options,
+                proof=b"",
+                known=endpoints,
+            )
             for address in self._addresses():
                 nonce = self._nonces.get(address)
                 proven = (

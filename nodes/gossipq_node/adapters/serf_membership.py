@@ -339,13 +339,13 @@ def _found(tags: dict[Any, Any], alive: bool) -> SeenNode | None:
         return None
     load = texts.get("load", "")
     return SeenNode(
-        address,
-        texts.get("name", ""),
-        texts.get("copy", ""),
-        texts.get("cluster", ""),
-        texts.get("kind", "node"),
-        int(load) if load.isdecimal() and len(load) < 12 else 0,
-        alive,
+        endpoint=address,
+        name=texts.get("name", ""),
+        copy=texts.get("copy", ""),
+        cluster=texts.get("cluster", ""),
+        kind=texts.get("kind", "node"),
+        load=int(load) if load.isdecimal() and len(load) < 12 else 0,
+        alive=alive,
     )
 
 

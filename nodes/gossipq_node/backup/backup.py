@@ -107,7 +107,15 @@ class Backup:
         sequence = self._points[-1].sequence + 1 if self._points else 1
         name, written_ms = self._status.cluster_name, time.time_ns() // 1_000_000
         point = Point(
-            points.VERSION, FORMAT, __version__, self._name, name, sequence, begun_ms, written_ms, found
+            version=points.VERSION,
+            format=FORMAT,
+            gossipq=__version__,
+            cluster=self._name,
+            cluster_name=name,
+            sequence=sequence,
+            begun_ms=begun_ms,
+            written_ms=written_ms,
+            shards=found,
         )
         self._folder.create(points.point_path(sequence), points.encode(point))
         self._points.append(point)
@@ -150,7 +158,16 @@ class Backup:
                 continue  # the leader changed; stored batches stay valid
             needed = [file for file in files if _holds(kept, file)]
             told_chain = told.chain.hex()
-            return ShardPoint(shard, told.index, told.term, told_chain, told.time_ms, state, needed, end)
+            return ShardPoint(
+                shard=shard,
+                index=told.index,
+                term=told.term,
+                chain=told_chain,
+                time_ms=told.time_ms,
+                state=state,
+                batches=needed,
+                end=end,
+            )
         raise StoreError(f"shard {shard} changes its leader again and again", "gossipq cluster ls")
 
     def _goes_on(self, shard: int, told: BackedUp, brought: list[Index], files: list[BatchFile]) -> bool:

@@ -146,12 +146,12 @@ def _publish(folder: Folder, found: Export, kept: list[File]) -> None:
     assert newest is not None, "there is something to compact"
     folder.publish(
         Manifest(
-            export.VERSION,
-            newest.cluster,
-            newest.sequence + 1,
-            found.digest,
-            time.time_ns() // 1000,
-            newest.format,
+            version=export.VERSION,
+            cluster=newest.cluster,
+            sequence=newest.sequence + 1,
+            previous=found.digest,
+            written_us=time.time_ns() // 1000,
+            format=newest.format,
             base=True,
             files=kept,
             positions=list(found.positions.values()),

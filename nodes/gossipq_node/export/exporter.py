@@ -295,7 +295,9 @@ class Exporter:
         first, end = span
         position = self._positions.get((info.id, number))
         if position is None:
-            position = Position(info.name, info.id, number, first, first, first)
+            position = Position(
+                topic=info.name, topic_id=info.id, partition=number, start=first, end=first, retained=first
+            )
         if position.topic != info.name:
             raise self._went_back(f"topic {info.id} is {info.name!r}, and was {position.topic!r} before")
         if end < position.end:
@@ -303,7 +305,13 @@ class Exporter:
                 f"{info.name}/{number} ends at {end}, and {many(position.end, 'record')} came before"
             )
         return ExportedPartition(
-            info, number, first, end, voided, groups, msgspec.structs.replace(position, retained=first)
+            info=info,
+            number=number,
+            first=first,
+            end=end,
+            voided=voided,
+            groups=groups,
+            position=msgspec.structs.replace(position, retained=first),
         )
 
     @staticmethod
@@ -484,12 +492,12 @@ class Exporter:
         if before.newest and not files and not positions and not gaps:
             return
         self._unsure = Manifest(
-            export.VERSION,
-            self._cluster,
-            before.newest.sequence + 1 if before.newest else 1,
-            before.digest,
-            time.time_ns() // 1000,
-            self._format,
+            version=export.VERSION,
+            cluster=self._cluster,
+            sequence=before.newest.sequence + 1 if before.newest else 1,
+            previous=before.digest,
+            written_us=time.time_ns() // 1000,
+            format=self._format,
             files=files,
             positions=positions,
             gaps=gaps,
@@ -508,7 +516,14 @@ class Exporter:
             return
         digest = self._folder.publish(manifest)
         told = {**self._export.schemas, **{(each.topic_id, each.version): each for each in manifest.schemas}}
-        self._export = Export(manifest, digest, [], dict(self._positions), list(self._gaps), told)
+        self._export = Export(
+            newest=manifest,
+            digest=digest,
+            files=[],
+            positions=dict(self._positions),
+            gaps=list(self._gaps),
+            schemas=told,
+        )
         self._files, self._unsure = [], None
         self._done.manifests += 1
         self._done.gaps += manifest.gaps

@@ -156,12 +156,12 @@ class Iceberg:
             return found
         newest = found.newest
         manifest = Manifest(
-            export.VERSION,
-            newest.cluster,
-            newest.sequence + 1,
-            found.digest,
-            round(self._now().timestamp() * 1e6),
-            newest.format,
+            version=export.VERSION,
+            cluster=newest.cluster,
+            sequence=newest.sequence + 1,
+            previous=found.digest,
+            written_us=round(self._now().timestamp() * 1e6),
+            format=newest.format,
             positions=changed,
         )
         self._folder.publish(manifest)
