@@ -248,6 +248,20 @@ def test_jobs_and_schedules_are_shown_and_mended(node: RunningNode, browser: Bro
         assert "has no schedule none" in browser.get("schedule?topic=resize&group=workers&name=none").text
 
 
+def test_the_flows_of_a_group_are_shown(node: RunningNode, browser: Browser) -> None:
+    with gossipq_client.connect(node.endpoint) as mq:
+        mq.create_topic("imports", partitions=1)
+        assert not mq.fetch("imports", "loader", wait=0, order="fair")
+        mq.group("imports", "loader").configure(flow_concurrency=1)
+        mq.publish_many("imports", [b"row"] * 3, flow="big flow", timeout=PATIENCE_S)
+        (held,) = mq.fetch("imports", "loader", n=1, wait=30, order="fair")
+        until(lambda: "big flow" in browser.get("group?topic=imports&group=loader").text)
+        page = browser.get("group?topic=imports&group=loader").text
+        assert "with the most waiting records" in page
+        assert "<td>limit</td>" in page
+        held.ack()
+
+
 def test_a_page_goes_on_by_itself(node: RunningNode, browser: Browser) -> None:
     parts = live(browser, "topics")
     first = next(parts)

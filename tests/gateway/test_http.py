@@ -226,6 +226,22 @@ def test_topics_and_groups(http: httpx.Client) -> None:
     assert http.get("/v1/topics/keep").status_code == 404
 
 
+def test_flows_of_a_group(http: httpx.Client) -> None:
+    assert fetch(http, "flows", "one", wait="0s") == []
+    policy = {"order": "fair", "flow_concurrency": 1}
+    assert http.patch("/v1/topics/flows/groups/one", json=policy).status_code == 204
+    for _ in range(2):
+        sent = http.post("/v1/topics/flows/records", json={"value": "x", "flow": "big", "partition": 0})
+        assert sent.status_code == 201
+    assert len(fetch(http, "flows", "one", n=1)) == 1
+    path = "/v1/topics/flows/groups/one/flows"
+    (flow,) = http.get(path).json()["flows"]
+    assert flow.pop("oldest_s") >= 0
+    assert flow == {"flow": "big", "partition": 0, "waiting": 1, "in_flight": 1, "waits_for": "limit"}
+    assert http.get(path, params={"n": 1_000}).status_code == 400
+    assert http.get("/v1/topics/flows/groups/two/flows").status_code == 400
+
+
 def test_a_fetch_creates_a_missing_topic(http: httpx.Client) -> None:
     assert http.get("/v1/topics/made-by-a-fetch").status_code == 404
     assert http.post("/v1/topics/made-by-a-fetch/groups/g/fetch", json={}).json() == {"records": []}

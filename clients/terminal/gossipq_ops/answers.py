@@ -18,6 +18,7 @@ from gossipq_ops.questions import (
     Dead,
     Failed,
     Find,
+    Flow,
     Open,
     Opened,
     Page,
@@ -41,6 +42,7 @@ OPEN_BYTES = 65_536  #: of an opened value
 PAGE_BYTES = 4 << 20  #: a page stops reading after this many bytes of values
 PARTITIONS_MAX = 64  #: partitions that one page reads
 FOUND_MAX = 200
+FLOWS_MAX = 10  #: flows with the most waiting records, and as many that wait longest
 KEY = "key="
 
 
@@ -183,11 +185,23 @@ class Answerer:
         )
 
     def _stand(self, ask: Stand) -> Standing:
-        told = self.mq.group(ask.topic, ask.group).why()
+        group = self.mq.group(ask.topic, ask.group)
+        told = group.why()
         rows = [(stand.partition, stand.state, stand.because, stand.next) for stand in told]
         letters = self.mq.dead(ask.topic, ask.group).letters(values=False)
         looked = list(itertools.islice(letters, DEAD_MAX))
-        return Standing(rows, dead_by_error(looked), len(looked) == DEAD_MAX)
+        flows = [
+            Flow(
+                each.flow,
+                each.partition,
+                each.waiting,
+                round(each.oldest.total_seconds() * 1_000),
+                each.in_flight,
+                each.waits_for,
+            )
+            for each in group.describe(flows=FLOWS_MAX).flows
+        ]
+        return Standing(rows, dead_by_error(looked), len(looked) == DEAD_MAX, flows)
 
 
 def published_ms(record: Any) -> int:

@@ -1,5 +1,6 @@
 """Questions of the dashboard beyond its snapshots, and answers; plain values for pure code."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -145,12 +146,24 @@ class Dead(NamedTuple):
     ref: str  #: of the newest
 
 
+class Flow(NamedTuple):
+    """A flow of a group of order "fair" in one partition."""
+
+    flow: str
+    partition: int
+    waiting: int
+    oldest_ms: int
+    in_flight: int
+    waits_for: str  #: "limit", "rate", "pause", or "" if its records can be delivered
+
+
 class Standing(NamedTuple):
     """Per partition: (number, state, reason, next command)."""
 
     rows: list[tuple[int, str, str, str]]
     dead: list[Dead]  #: the newest first
     more: bool = False  #: True if more exist than were examined
+    flows: Sequence[Flow] = ()  #: those with the most waiting records, and those that wait longest
 
 
 class Job(NamedTuple):

@@ -92,6 +92,18 @@ async def groups(call: Call) -> shapes.Groups:
     return shapes.Groups(groups=[_group(found[name]) for name in sorted(found)])
 
 
+async def flows(call: Call) -> shapes.Flows:
+    """List the busiest and the most delayed flows of a group of order "fair"."""
+    group = call.caller.mq.group(call.path["topic"], call.path["group"])
+    found = (await group.describe(flows=call.query.n)).flows
+    same = "flow", "partition", "waiting", "in_flight", "waits_for"
+    rows = [
+        shapes.Flow(oldest_s=each.oldest.total_seconds(), **{name: getattr(each, name) for name in same})
+        for each in found
+    ]
+    return shapes.Flows(flows=rows)
+
+
 async def set_group(call: Call) -> None:
     """Change the policy of a group."""
     path = call.path

@@ -21,6 +21,7 @@ Whole = Annotated[int, Meta(ge=0, le=2**53)]
 Text = Annotated[str, Meta(min_length=1)]
 Mode = Literal["shared", "exclusive", "key_ordered"]
 Order = Literal["arrival", "priority", "fair"]
+FLOWS_MAX = 100  #: a node lists no more flows
 Level = Literal["stored", "none"]
 Conflict = Literal["keep", "replace", "error"]
 Missed = Literal["none", "last", "all"]
@@ -306,6 +307,29 @@ class Group(Shape, kw_only=True, omit_defaults=False):
 
 class Groups(Shape, kw_only=True, omit_defaults=False):
     groups: list[Group]
+
+
+class FlowPage(Shape, kw_only=True):
+    """`n`: the flows with the most waiting records, and as many that wait longest."""
+
+    n: Annotated[int, Meta(ge=1, le=FLOWS_MAX)] = 10
+
+
+class Flow(Shape, kw_only=True, omit_defaults=False):
+    """A flow of a group in one partition. `waits_for` is "limit", "rate" or "pause"; it is empty if its
+    records can be delivered.
+    """
+
+    flow: str
+    partition: int
+    waiting: int
+    oldest_s: float
+    in_flight: int
+    waits_for: str
+
+
+class Flows(Shape, kw_only=True, omit_defaults=False):
+    flows: list[Flow]
 
 
 class GroupPolicy(Shape, kw_only=True):

@@ -101,6 +101,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _op("PATCH", _GROUP, "set_group", operators.set_group, None, shapes.GroupPolicy),
     _op("DELETE", _GROUP, "delete_group", operators.delete_group, None, shapes.Removal, shapes.Counted),
     _op("POST", f"{_GROUP}/seek", "seek_group", operators.seek_group, None, shapes.Seek, shapes.SoughtList),
+    _op("GET", f"{_GROUP}/flows", "flows", operators.flows, shapes.FlowPage, None, shapes.Flows),
     _op("GET", f"{_GROUP}/why", "why_group", operators.why_group, None, None, shapes.Why),
     _op(
         "GET",
