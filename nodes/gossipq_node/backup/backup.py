@@ -30,7 +30,6 @@ from gossipq_node.directory import FORMAT
 
 FILE_BYTES = 64 << 20  #: batches in a file, or one piece more
 GONE_MAX = 5  #: points of one shard that were dropped in a row
-RATE_BYTES_S = 32 << 20
 
 _decode_batches = msgspec.msgpack.Decoder(list[tuple[Index, bytes]]).decode
 

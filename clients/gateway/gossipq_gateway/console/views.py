@@ -146,7 +146,6 @@ class NodeRow(NamedTuple):
     tone: str
     rate: float
     cpu: float
-    cpu_curve: Curve
     rate_curve: Curve
 
 
@@ -156,7 +155,6 @@ def node_row(h: History, node: Node) -> NodeRow:
         NODE_TONES.get(node.state, "bad"),
         h.last("node", node.name),
         h.last("node-cpu", node.name),
-        small(h, f"processor of {node.name} in percent", "node-cpu", node.name),
         small(h, f"records a second of {node.name}", "node", node.name),
     )
 

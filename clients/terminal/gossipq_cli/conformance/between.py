@@ -199,7 +199,6 @@ class Sham(Server):
         super().__init__()
         self.partitions: list[int] = []  #: as in PUBLISH
         self.acked: list[tuple[int, int, int]] = []
-        self._subscribed = False
 
     def _hear(self, name: bytes, said: Frames) -> None:
         header, message = frames.decode(said[0])
