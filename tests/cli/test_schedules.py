@@ -17,7 +17,9 @@ def test_the_life_of_a_schedule(ask, topic: str) -> None:
     (row,) = json.loads(ask("schedule", "list", topic, "-o", "json").out)
     assert (row["name"], row["when"], row["ticks"]) == ("nightly", "0 7 * * mon-fri Europe/Berlin", 0)
     assert len(row["next_ms"]) == 5
-    assert ask("schedule", "pause", topic, "nightly").code == 0
+    assert ask("schedule", "pause", topic, "nightly").out == (
+        f"schedule nightly of {topic} is paused; undo: gossipq schedule resume {topic} nightly\n"
+    )
     assert json.loads(ask("schedule", "show", topic, "nightly", "-o", "json").out)["next_ms"] == []
     assert "goes on; next: " in ask("schedule", "resume", topic, "nightly").out
     assert ask("schedule", "run-now", topic, "nightly", "-o", "names").out == f"{topic}/0/0\n"

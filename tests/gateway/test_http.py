@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from statistics import median
+from typing import Any
 from urllib.parse import urlparse
 
 import httpx
@@ -453,6 +454,28 @@ def test_a_running_job_is_cancelled(http: httpx.Client) -> None:
     assert http.post("/v1/ack", json={"leases": [record["lease"]]}).json()["code"] == "lease_lost"
 
 
+def by_path(undo: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request that an answer names."""
+    return {"method": undo["method"], "url": undo["path"], "json": undo.get("body")}
+
+
+def test_a_seek_over_http_is_undone(shared_node: RunningNode, http: httpx.Client) -> None:
+    with connect(shared_node.endpoint) as mq:
+        mq.create_topic("moves", partitions=1)
+        mq.publish_many("moves", [b"one", b"two"])
+        for msg in mq.consume("moves", group="g", stop_at_end=True):
+            msg.ack()
+    path = "/v1/topics/moves/groups/g/seek"
+    assert "undo" not in http.post(path, json={"to": "first", "dry_run": True}).json()
+    sought = http.post(path, json={"to": "first"}).json()
+    assert sought == {
+        "partitions": [{"partition": 0, "before": 2, "after": 0, "again": 2, "skipped": 0}],
+        "undo": {"method": "POST", "path": path, "body": {"to": "2"}},
+    }
+    (row,) = http.request(**by_path(sought["undo"])).json()["partitions"]
+    assert (row["before"], row["after"]) == (0, 2)
+
+
 def test_schedules_over_http(http: httpx.Client) -> None:
     http.post("/v1/topics", json={"name": "reports"})
     path = "/v1/topics/reports/schedules"
@@ -467,9 +490,12 @@ def test_schedules_over_http(http: httpx.Client) -> None:
         5,
     )
     assert http.get(path).json() == {"schedules": [shown]}
-    assert http.post(f"{path}/nightly/pause").json() == {"changed": True}
+    paused = http.post(f"{path}/nightly/pause").json()
+    assert paused == {"changed": True, "undo": {"method": "POST", "path": f"{path}/nightly/resume"}}
     assert http.get(f"{path}/nightly").json()["next"] == []
-    assert http.post(f"{path}/nightly/resume").json() == {"changed": True}
+    assert http.post(f"{path}/nightly/pause").json() == {"changed": False}, "so there is nothing to undo"
+    resumed = http.request(**by_path(paused["undo"])).json()
+    assert resumed == {"changed": True, "undo": {"method": "POST", "path": f"{path}/nightly/pause"}}
     ref = http.post(f"{path}/nightly/run").json()["ref"]
     stored = http.get(f"/v1/records/{ref}").json()
     assert (stored["value"], stored["key"]) == ('{"kind":"daily"}', "ada")

@@ -16,9 +16,9 @@ from gossipq.values import ClientRow, GroupStats
 from gossipq_ops import jobs
 from gossipq_ops.clusters import ClusterView
 from gossipq_ops.inputs import place_of, seconds_of
-from gossipq_ops.questions import Act, Done, Subject
+from gossipq_ops.questions import Act, Done
 from gossipq_ops.sums import waiting_of
-from gossipq_ops.verbs import undo_of
+from gossipq_ops.verbs import seek_back, undo_if
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -127,14 +127,14 @@ def run_schedule(mq: "Client", topic: str, name: str) -> Outcome:
 def pause_schedule(mq: "Client", topic: str, name: str) -> Outcome:
     changed = mq.schedules.pause(topic, name)
     row = {"topic": topic, "name": name, "changed": changed}
-    undo = undo_of(Act("pause", Subject("schedule", (topic, name)))) if changed else None
+    undo = undo_if(changed, "pause", "schedule", topic, name)
     return Outcome(f"schedule {name} of {topic} is paused", row, undo)
 
 
 def resume_schedule(mq: "Client", topic: str, name: str) -> Outcome:
     changed = mq.schedules.resume(topic, name)
     row = {"topic": topic, "name": name, "changed": changed}
-    undo = undo_of(Act("resume", Subject("schedule", (topic, name)))) if changed else None
+    undo = undo_if(changed, "resume", "schedule", topic, name)
     return Outcome(f"schedule {name} of {topic} goes on", row, undo)
 
 
@@ -212,11 +212,10 @@ def _set_paused(mq: "Client", topic: str, group: str, dry: bool, paused: bool) -
     waiting, consumers = sum(map(waiting_of, parts)), max(part.consumers for part in parts)
     was = any(part.paused for part in parts) if not paused else all(part.paused for part in parts)
     row = {"topic": topic, "group": group, "paused": paused, "partitions": len(parts)}
-    subject = Subject("group", (topic, group))
     if not dry:
         (mq.group(topic, group).pause if paused else mq.group(topic, group).resume)()
         ready = "" if paused else f": {many(sum(part.ready for part in parts), 'record')} ready"
-        undo = undo_of(Act("pause" if paused else "resume", subject)) if was != paused else None
+        undo = undo_if(was != paused, "pause" if paused else "resume", "group", topic, group)
         return Outcome(f"{group} on {topic} is {'paused' if paused else 'resumed'}{ready}", row, undo)
     if paused:
         said = "it is paused already; " if was else ""
@@ -228,13 +227,13 @@ def _set_paused(mq: "Client", topic: str, group: str, dry: bool, paused: bool) -
 
 
 def seek(mq: "Client", topic: str, group: str, to: str, dry: bool = False) -> Outcome:
-    """Move a group. The undo leads back, if the group has one partition: others have several places."""
+    """Move a group to another position."""
     rows = mq.group(topic, group).seek(place_of(to), dry_run=dry)
     again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
     what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
-    undo = Act("seek", Subject("group", (topic, group)), str(rows[0].before)) if len(rows) == 1 else None
+    undo = None if dry else seek_back(topic, group, [row.before for row in rows])
     text = f"{group} on {topic} {'would move' if dry else 'moved'} to {to}: {what}"
-    return Outcome(text, {"partitions": rows}, None if dry else undo)
+    return Outcome(text, {"partitions": rows}, undo)
 
 
 # --- topics
@@ -287,7 +286,7 @@ def drain(mq: "Client", node: str, secret: Callable[[], bytes], dry: bool = Fals
         stays = sum(member.state == "in" and member.name != node for member in members)
         return Outcome(f"all that {node} leads and keeps would move to the {many(stays, 'other node')}", row)
     mq.admin.raw.set_member(node, "leaving", secret())
-    return Outcome(f"{node} is being drained", row, undo_of(Act("drain", Subject("node", (node,)))))
+    return Outcome(f"{node} is being drained", row, undo_if(True, "drain", "node", node))
 
 
 def undrain(mq: "Client", node: str, secret: Callable[[], bytes], dry: bool = False) -> Outcome:
@@ -296,8 +295,7 @@ def undrain(mq: "Client", node: str, secret: Callable[[], bytes], dry: bool = Fa
         states = {member.name: member.state for member in mq.admin.raw.status().members}
         return Outcome(f"{node} is {states.get(node, 'gone')!r} in the roster, and would be 'in'", row)
     mq.admin.raw.set_member(node, "in", secret())
-    text = f"{node} stays: its drain is cancelled"
-    return Outcome(text, row, undo_of(Act("undrain", Subject("node", (node,)))))
+    return Outcome(f"{node} stays: its drain is cancelled", row, undo_if(True, "undrain", "node", node))
 
 
 def _rebalance(mq: "Client", means: Means) -> Outcome:

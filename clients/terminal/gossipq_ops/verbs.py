@@ -237,6 +237,20 @@ def undo_of(act: Act) -> Act | None:
     return Act(undo, act.subject) if undo else None
 
 
+def undo_if(changed: bool, verb: str, kind: str, *names: str) -> Act | None:
+    """Return the act that takes a verb back; None if the verb changed nothing."""
+    return undo_of(Act(verb, Subject(kind, names))) if changed else None
+
+
+def seek_back(topic: str, group: str, before: Sequence[int]) -> Act | None:
+    """Return the seek that leads a group back to the offset that it had.
+
+    `before` has an offset for each partition. A seek names one place for all of them, so there is no way
+    back for a group of several partitions.
+    """
+    return Act("seek", Subject("group", (topic, group)), str(before[0])) if len(before) == 1 else None
+
+
 def undo_command(undo: Act | None) -> str:
     return command_of(verb_of(undo), undo.subject, undo.text) if undo else ""
 

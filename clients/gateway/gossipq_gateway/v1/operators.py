@@ -13,6 +13,7 @@ from gossipq_client.values import inputs
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import Call
 from gossipq_ops.sums import GroupSum, group_sums
+from gossipq_ops.verbs import seek_back
 
 
 def _topic(found: TopicDetails) -> shapes.Topic:
@@ -120,9 +121,11 @@ async def delete_group(call: Call) -> shapes.Counted:
 async def seek_group(call: Call) -> shapes.SoughtList:
     """Move a group to another position."""
     body: shapes.Seek = call.body
-    to = plain.start_of(body.to)
-    rows = await call.caller.mq.group(call.path["topic"], call.path["group"]).seek(to, dry_run=body.dry_run)
-    return shapes.SoughtList(partitions=msgspec.convert(rows, list[shapes.Sought], from_attributes=True))
+    to, topic, group = plain.start_of(body.to), call.path["topic"], call.path["group"]
+    rows = await call.caller.mq.group(topic, group).seek(to, dry_run=body.dry_run)
+    undo = None if body.dry_run else seek_back(topic, group, [row.before for row in rows])
+    partitions = msgspec.convert(rows, list[shapes.Sought], from_attributes=True)
+    return shapes.SoughtList(partitions=partitions, undo=plain.undo(undo))
 
 
 async def why_group(call: Call) -> shapes.Why:

@@ -5,8 +5,10 @@ from binascii import a2b_base64
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gossipq.errors import BadRequest
 from gossipq.types import HEADERS, IDS, KEYS
@@ -14,8 +16,24 @@ from gossipq_client import DeadLetter, Job, Receipt, Record, StoredRecord
 from gossipq_client.session import Stretch
 from gossipq_client.values import payloads, results
 from gossipq_gateway.v1 import shapes
+from gossipq_ops.questions import Act
 
+#: by kind of subject and verb: the path of the POST that does it
+_PATHS = {
+    ("group", "seek"): "/v1/topics/{}/groups/{}/seek",
+    ("schedule", "pause"): "/v1/topics/{}/schedules/{}/pause",
+    ("schedule", "resume"): "/v1/topics/{}/schedules/{}/resume",
+}
 _text_of = msgspec.json.Decoder(str).decode
+
+
+def undo(act: Act | None) -> shapes.Undo | UnsetType:
+    """Return the request that does this act, which takes another one back."""
+    if act is None:
+        return UNSET
+    names = (quote(name, safe="") for name in act.subject.names)
+    path = _PATHS[act.subject.kind, act.verb].format(*names)
+    return shapes.Undo(method="POST", path=path, body={"to": act.text} if act.text else UNSET)
 
 
 def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:

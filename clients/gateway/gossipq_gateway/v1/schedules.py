@@ -3,6 +3,7 @@
 from gossipq_client.operations import ScheduleState
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import Call
+from gossipq_ops.verbs import undo_if
 
 
 async def set_schedule(call: Call) -> shapes.Changed:
@@ -32,17 +33,21 @@ async def delete_schedule(call: Call) -> shapes.Changed:
 
 async def pause_schedule(call: Call) -> shapes.Changed:
     """Stop the ticks of a schedule. Those of this time are not missed."""
-    return shapes.Changed(changed=await call.caller.mq.schedules.pause(*_named(call)))
+    return _changed(await call.caller.mq.schedules.pause(*_named(call)), "pause", call)
 
 
 async def resume_schedule(call: Call) -> shapes.Changed:
     """Let a paused schedule go on with its next tick."""
-    return shapes.Changed(changed=await call.caller.mq.schedules.resume(*_named(call)))
+    return _changed(await call.caller.mq.schedules.resume(*_named(call)), "resume", call)
 
 
 async def run_schedule(call: Call) -> shapes.Moved:
     """Store the record of a schedule now, besides its ticks."""
     return shapes.Moved(ref=await call.caller.mq.schedules.run(*_named(call)))
+
+
+def _changed(changed: bool, verb: str, call: Call) -> shapes.Changed:
+    return shapes.Changed(changed=changed, undo=plain.undo(undo_if(changed, verb, "schedule", *_named(call))))
 
 
 def _named(call: Call) -> tuple[str, str]:

@@ -355,6 +355,14 @@ class GroupPolicy(Shape, kw_only=True):
     age_after: Duration | None = None
 
 
+class Undo(Shape, kw_only=True):
+    """The request that takes this one back. It is absent if nothing was changed, or nothing takes it back."""
+
+    method: str
+    path: str
+    body: dict[str, str] | UnsetType = UNSET
+
+
 class Seek(Shape, kw_only=True):
     to: Start
     dry_run: bool = False
@@ -369,7 +377,10 @@ class Sought(Shape, kw_only=True, omit_defaults=False):
 
 
 class SoughtList(Shape, kw_only=True, omit_defaults=False):
+    """`undo` is absent for a group of several partitions, which were at different offsets."""
+
     partitions: list[Sought]
+    undo: Undo | UnsetType = UNSET
 
 
 class Stand(Shape, kw_only=True, omit_defaults=False):
@@ -542,6 +553,7 @@ class Changed(Shape, kw_only=True, omit_defaults=False):
     """`changed`: false if it was so already."""
 
     changed: bool
+    undo: Undo | UnsetType = UNSET
 
 
 class DeadPage(Shape, kw_only=True):

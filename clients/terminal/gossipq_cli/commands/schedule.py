@@ -173,7 +173,7 @@ def pause(choices: Choices, topic: str, name: str) -> None:
 
     with ask.connect(choices) as mq:
         outcome = actions.pause_schedule(mq, topic, name)
-    Output(choices).one(dict(outcome.row), outcome.text, name)
+    Output(choices).did(outcome, name)
 
 
 @command.command("resume")
@@ -192,7 +192,7 @@ def resume(choices: Choices, topic: str, name: str) -> None:
         outcome = actions.resume_schedule(mq, topic, name)
         state = mq.schedules.show(topic, name)
     upcoming = f"; next: {moment(_ms(state.next[0]))}" if state.next else ""
-    Output(choices).one(dict(outcome.row), f"{outcome.text}{upcoming}", name)
+    Output(choices).did(outcome._replace(text=f"{outcome.text}{upcoming}"), name)
 
 
 @command.command("run-now")
