@@ -71,7 +71,10 @@ class GossipqError(Exception):
         super().__init__(message)
         if hint:
             self.add_note(f"hint: {hint}")  # shown in tracebacks
-        self.message, self.hint, self.retry_after_ms, self.detail = message, hint, retry_after_ms, detail
+        self.message = message
+        self.hint = hint
+        self.retry_after_ms = retry_after_ms
+        self.detail = detail
         #: ids of the copies that were stored, for a publish to a virtual topic
         self.ids: tuple[str, ...] = ()
 

@@ -164,7 +164,9 @@ class Users:
     """The table of users and roles as one process knows it."""
 
     def __init__(self, table: AccessTable) -> None:
-        self.table, self.version, self.closed = table, table.version, table.closed
+        self.table = table
+        self.version = table.version
+        self.closed = table.closed
         self._users = {user.name: user for user in table.users}
         self._roles = {role.name: role for role in table.roles}
         self._tokens = {

@@ -77,7 +77,9 @@ class _Account:
     __slots__ = ("at_ms", "bytes", "requests")
 
     def __init__(self, requests: int, size: int, now_ms: int) -> None:
-        self.requests, self.bytes, self.at_ms = requests, size, now_ms
+        self.requests = requests
+        self.bytes = size
+        self.at_ms = now_ms
 
 
 class Rates:

@@ -914,3 +914,25 @@ def test_records_of_many_fields_are_built_by_names() -> None:
     )
     source = "class A(NamedTuple): ...\nclass B: ...\nA(1, 2, 3, 4, 5, 6)\nA(1)\nB(1, 2, 3, 4, 5, 6)"
     assert built_by_position([source]) == {"A"}
+
+
+AT_ONCE_MAX = 2  #: attributes that one statement sets
+
+
+def set_at_once(source: str) -> list[int]:
+    """Lines of statements that set many things at once, attributes among them."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Tuple)
+        and len(node.targets[0].elts) > AT_ONCE_MAX
+        and any(isinstance(each, ast.Attribute) for each in node.targets[0].elts)
+    ]
+
+
+def test_attributes_are_set_one_by_one() -> None:
+    found = [line for source in sources_of("gossipq", "gossipq_node") for line in set_at_once(source)]
+    assert found == [], "one assignment a statement"
+    assert set_at_once("self.a, self.b, c = 1, 2, 3\na, b, c = 1, 2, 3\nself.a, self.b = 1, 2") == [1]

@@ -93,7 +93,9 @@ class Leader:
         self.timed = False  #: leader time is certain, or was waited for long enough
         self.moved = True  #: something happened that may have changed the next deadline of the rooms
         self.rooms_due_ms: int | None = None  #: the last answer of `next_deadline`
-        self._desk, self._ledger, self._replica = desk, ledger, desk.replica
+        self._desk = desk
+        self._ledger = ledger
+        self._replica = desk.replica
         self._peers, self._reconfiguration = peers, reconfiguration
         self._is_meta = desk.shard == META_SHARD
         self.dispatch = dispatch = Dispatch(ledger, settings.group)

@@ -78,7 +78,10 @@ class Shard:
         dice: Dice | None = None,
     ) -> None:
         """Open `tables`. `dice` randomise election timeouts. Raises CorruptLog, UnknownKind."""
-        self.id, self._settings, self._tables, self._bodies = shard, settings, tables, bodies
+        self.id = shard
+        self._settings = settings
+        self._tables = tables
+        self._bodies = bodies
         self._delivered = 0  # deliveries in earlier terms of this copy
         self._due_ms: int | None = None  # boot time of the next tick with work, as told last
         self._standing = "", 0  # leader and term at this shard's last turn
@@ -364,7 +367,9 @@ class Shard:
         `ahead_ms` tells leader time minus boot time as the shards of this process know it. It is
         asked if this one is not sure of it.
         """
-        self._now, desk, time = now, self.desk, self.replica.time
+        self._now = now
+        desk = self.desk
+        time = self.replica.time
         others_ms = None
         if ahead_ms is not None and time.known_ahead_ms(now) is None:
             others_ms = ahead_ms()
@@ -641,7 +646,9 @@ class Shard:
         standing = replica.leader, replica.hard.term
         effects.routine = self._quiet and not desk.stirred and standing == self._standing
         self._standing = standing
-        effects.term, effects.last, effects.applied = replica.hard.term, replica.log.last, self.ledger.applied
+        effects.term = replica.hard.term
+        effects.last = replica.log.last
+        effects.applied = self.ledger.applied
         if leader is not None:
             leader.moved |= not effects.routine
             awake = leader.dispatch.awake or leader.outbox.ready

@@ -320,7 +320,9 @@ class Turn:
         ended: list[ShardId | str] = [*self.shards, LAZY, TOLD]
         for part in ended:
             self.due.pop(part, None)
-        self.shards, self._touched, self._waiting = {}, {}, set()
+        self.shards = {}
+        self._touched = {}
+        self._waiting = set()
         self._told.clear()
 
     def _stop(self, stopped: ShardStopped) -> None:

@@ -108,7 +108,10 @@ class Schema:
 
     def __init__(self, topic: str, topic_id: int, version: int, document: dict[str, Any]) -> None:
         """Raises BadRequest if the document is not a schema."""
-        self.topic, self.topic_id, self.version, self.document = topic, topic_id, version, document
+        self.topic = topic
+        self.topic_id = topic_id
+        self.version = version
+        self.document = document
         self.shape = parse(document)
 
     def __repr__(self) -> str:

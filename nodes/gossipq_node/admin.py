@@ -50,7 +50,9 @@ class Pages:
     """The content of each page, made from a board and the answers of a node."""
 
     def __init__(self, board: Board, endpoint: str, clock: Clock) -> None:
-        self._board, self._endpoint, self._clock = board, endpoint, clock
+        self._board = board
+        self._endpoint = endpoint
+        self._clock = clock
         self._lock = threading.Lock()
         self._client: Client | None = None
 

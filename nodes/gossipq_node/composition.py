@@ -218,13 +218,11 @@ class Composition:
         the secret cannot be read.
         """
         self._shown, self._insisted = tuple(shown), dict(insisted or {})
-        self.config, self.directory, self.manifest, self._log_json, self.mode = (
-            config,
-            directory,
-            manifest,
-            log_json,
-            mode,
-        )
+        self.config = config
+        self.directory = directory
+        self.manifest = manifest
+        self._log_json = log_json
+        self.mode = mode
         self.secret = trust.secret_of(config.node, directory.path)
         keys, next_key = keys_of(config, directory, manifest, self.secret, rotate=rotate)
         self.member = member_of(config, manifest, keys, next_key)

@@ -34,7 +34,10 @@ class Disk:
 
         Raises `busy` while another process has the lock, `refusal` if the folder cannot be used.
         """
-        self.root, self._count, self._lock, what = root, 0, -1, "used"
+        self.root = root
+        self._count = 0
+        self._lock = -1
+        what = "used"
         if (root / MANIFEST).is_file() and (root / STORES).is_dir():
             raise refusal(f"{root} is the data directory of a node", "choose another --out")
         try:

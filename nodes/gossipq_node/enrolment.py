@@ -192,7 +192,9 @@ class _Saying:
     """Logs what the node waits for: when it changes, and every half minute."""
 
     def __init__(self, log: logging.Logger) -> None:
-        self._log, self._text, self._again_ms = log, "", 0
+        self._log = log
+        self._text = ""
+        self._again_ms = 0
 
     def say(self, text: str, now_ms: int) -> None:
         if text != self._text or now_ms >= self._again_ms:

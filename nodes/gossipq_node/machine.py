@@ -133,7 +133,9 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         said = logging.makeLogRecord(record.__dict__)
-        said.msg, said.args, said.process_name = printable(record.getMessage()), (), self._process
+        said.msg = printable(record.getMessage())
+        said.args = ()
+        said.process_name = self._process
         return printable(super().format(said), "\n\t")
 
 

@@ -76,7 +76,9 @@ class NewsSource(Protocol):
 class NodeWriter:
     def __init__(self, endpoint: str, token: bytes, sources: list[NewsSource]) -> None:
         """`token` proves to workers that this client is a node."""
-        self._endpoint, self._token, self._sources = endpoint, token, sources
+        self._endpoint = endpoint
+        self._token = token
+        self._sources = sources
         self._client: Client | None = None
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gossipq-writer", daemon=True)
@@ -141,7 +143,9 @@ class AlarmSource:
     """
 
     def __init__(self, board: Board, node: str, clock: Clock) -> None:
-        self._board, self._node, self._clock = board, node, clock
+        self._board = board
+        self._node = node
+        self._clock = clock
         #: alarms of this node in the topic; None: not read yet
         self._raised: dict[Key, Alarm] | None = None
 

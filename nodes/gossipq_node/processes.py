@@ -43,7 +43,9 @@ class Parent:
     def __init__(
         self, pipe: Connection, ready: Callable[[], bool], tell: Callable[[Sequence[WorkerState]], None]
     ) -> None:
-        self._pipe, self._ready, self._tell = pipe, ready, tell
+        self._pipe = pipe
+        self._ready = ready
+        self._tell = tell
         self._said_ready = False
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)

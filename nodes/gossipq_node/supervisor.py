@@ -51,7 +51,9 @@ class Child:
     """One process of the node, over all its restarts. `settings` is called for each start."""
 
     def __init__(self, name: str, entry: ProcessMain, settings: Callable[[int], Any]) -> None:
-        self.name, self._entry, self._settings = name, entry, settings
+        self.name = name
+        self._entry = entry
+        self._settings = settings
         self.process: SpawnProcess | None = None
         self.pipe: Connection | None = None
         self.ready = False
@@ -78,7 +80,10 @@ class Child:
             # the child has this end: its end of file tells that the child has ended
             theirs.close()
         self.restarts += 1
-        self.process, self.pipe, self.ready, self.failure = process, ours, False, None
+        self.process = process
+        self.pipe = ours
+        self.ready = False
+        self.failure = None
         self.started_ms = self.heard_ms = now_ms
 
     def pause(self, now_ms: int, lived_ms: int) -> None:
@@ -179,8 +184,12 @@ class Supervisor:
         service: Service | None = None,
     ) -> None:
         self._service = service or Service({})
-        self._workers, self._frontdoor, self._children = workers, frontdoor, [*workers, frontdoor]
-        self._drain_ms, self._announce, self._log = drain_ms, announce, log
+        self._workers = workers
+        self._frontdoor = frontdoor
+        self._children = [*workers, frontdoor]
+        self._drain_ms = drain_ms
+        self._announce = announce
+        self._log = log
         self._signals: list[int] = []
         self._announced = False
         self._untold = False  # the frontdoor does not know the newest states

@@ -39,7 +39,10 @@ class OpenPoint:
         `left_over` are entries whose batches still exist but are not part of the point. They were
         kept for the previous point, and are deleted with the next writes.
         """
-        self.index, self._term, self._place, self.asked_ms = index, term, place, now_ms
+        self.index = index
+        self._term = term
+        self._place = place
+        self.asked_ms = now_ms
         self._left_over = frozenset(left_over)
         self._spool, self._bodies = Spool(state), bodies
         self._number, self._part = -1, b""  # the newest part of the state that was sent

@@ -61,7 +61,10 @@ class Peers:
         dice: Dice | None,
     ) -> None:
         """Open the log. Raises CorruptLog."""
-        self._shard, self._tables, self._bodies, self.ledger = shard, tables, bodies, ledger
+        self._shard = shard
+        self._tables = tables
+        self._bodies = bodies
+        self.ledger = ledger
         meta, me, alone = ledger.meta, settings.me, settings.alone(ledger.meta.voters)
         self._witness, self._stray_ms = settings.witness, settings.stray_ms
         state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
@@ -202,7 +205,9 @@ class Peers:
             tables.body.delete_range(_pack(replica.saved + 1), b"\xff" * 8, 2**31)
         self._bodies.drop(self._shard)
         meta = records.Meta(index, place.time_ms, index + 1, [(message.term, index)], place.chain)
-        meta.voters, meta.witnesses, meta.learners = config.voters, config.witnesses, config.learners
+        meta.voters = config.voters
+        meta.witnesses = config.witnesses
+        meta.learners = config.learners
         tables.state.put(records.META, records.encode(meta))
         tables.state.delete(records.INSTALLING)
 

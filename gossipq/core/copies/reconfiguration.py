@@ -24,7 +24,9 @@ TRIAL_LOOK_MS = 20  #: interval at which the trial of the next leader is checked
 
 class Reconfiguration:
     def __init__(self, desk: Desk, peers: Peers) -> None:
-        self._desk, self._peers, self._replica = desk, peers, peers.replica
+        self._desk = desk
+        self._peers = peers
+        self._replica = peers.replica
         self._target: Target | None = None
         self.free = True  #: True if another copy of this shard may begin to catch up
         self._leaving = False
@@ -56,7 +58,9 @@ class Reconfiguration:
         """Set whether this copy should hand leadership over. True if that changed."""
         if leaving == self._leaving:
             return False
-        self._leaving, self._look_ms, self._stay_ms = leaving, 0, 0
+        self._leaving = leaving
+        self._look_ms = 0
+        self._stay_ms = 0
         return True
 
     def can_leave(self, soon: bool = False) -> bool:

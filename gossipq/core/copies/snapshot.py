@@ -127,7 +127,9 @@ class OwnRows:
 
 class HollowTables:
     def __init__(self, tables: Tables) -> None:
-        self.log, self.body, self.state = tables.log, tables.body, OwnRows(tables.state)
+        self.log = tables.log
+        self.body = tables.body
+        self.state = OwnRows(tables.state)
 
 
 def open_ledger(shard: int, tables: Tables, columns: Columns) -> Ledger:
@@ -156,8 +158,13 @@ class Sending:
         """`tables` have the state after `index` committed. A witness (`full` False) gets no
         rows.
         """
-        self.index, self.term, self.spooled_ms = index, term, now_ms
-        self._me, self._place, self._config, self._full = me, place, config, full
+        self.index = index
+        self.term = term
+        self.spooled_ms = now_ms
+        self._me = me
+        self._place = place
+        self._config = config
+        self._full = full
         self._spool = Spool(tables.state.reader()) if full else None
         self._rows = tables.body
         self._body_next: Index = 0
@@ -231,7 +238,9 @@ class Sending:
         if answer.number == self.number + 1:
             # a paced snapshot leaves room for appends on the same link and disk
             pause_ms = len(self.part[1]) * 1_000 // limits.SNAPSHOT_BYTES_PER_S
-            self.number, self.part, self._wait_ms = answer.number, None, now_ms + pause_ms
+            self.number = answer.number
+            self.part = None
+            self._wait_ms = now_ms + pause_ms
             self._again_ms = limits.HEARTBEAT_MS
         elif answer.sent_ms != self.part[0].sent_ms:
             return True  # answers an earlier attempt

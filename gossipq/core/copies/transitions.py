@@ -52,7 +52,9 @@ def _others(names: list[str], name: str) -> list[str]:
 
 class _NextChange:
     def __init__(self, config: CopySet, target: Target, known: KnownCopies) -> None:
-        self._config, self._target, self._known = config, target, known
+        self._config = config
+        self._target = target
+        self._known = known
         self._surplus = [name for name in config.voters if name not in target.voters]
 
     def change(self) -> ChangeVoters | Transfer | None:

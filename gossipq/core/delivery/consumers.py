@@ -199,7 +199,9 @@ class PartitionView:
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
-        self.group, self.partition, self.cursor = group, partition, cursor
+        self.group = group
+        self.partition = partition
+        self.cursor = cursor
         self.window = Window(cursor.state.cursor)
         self.inherited: Offset = 0  #: an earlier leader may have delivered records below, without an entry
         self.spans: ExpirySpans | None = None  #: when records expire; None if no record here does
@@ -390,12 +392,10 @@ class Subscription:
     def __init__(
         self, session: SessionId, consumer: str, origin: Origin, message: Subscribe, lease_ms: int = 0
     ) -> None:
-        self.session, self.consumer, self.origin, self.number = (
-            session,
-            consumer,
-            origin,
-            message.subscription,
-        )
+        self.session = session
+        self.consumer = consumer
+        self.origin = origin
+        self.number = message.subscription
         self.name = session, message.subscription
         self.credit_records, self.credit_bytes = message.credit_records, message.credit_bytes
         self.notify_end, self.ack = message.notify_end, message.ack
@@ -405,8 +405,12 @@ class Subscription:
         self.positions: dict[PartitionKey, Offset] = {}
         self.end_sent = self.ready_sent = False
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
-        self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
-        self.shares, self.fetches, self.cancels = message.shares, message.fetches, message.cancels
+        self.auto = message.auto
+        self.plain = message.plain
+        self.lease_ms = lease_ms
+        self.shares = message.shares
+        self.fetches = message.fetches
+        self.cancels = message.cancels
         #: it sends neither STARTED nor the records that it gives back: its records
         #: count as begun on delivery
         self.is_silent = message.auto and not message.shares

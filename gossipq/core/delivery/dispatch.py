@@ -153,7 +153,9 @@ class Dispatch:
 
     def begin(self, boot_ms: int, leader_ms: int, timer_ms: int) -> None:
         """Sets the clocks of this turn."""
-        self.turn.boot_ms, self.turn.leader_ms, self.turn.timer_ms = boot_ms, leader_ms, timer_ms
+        self.turn.boot_ms = boot_ms
+        self.turn.leader_ms = leader_ms
+        self.turn.timer_ms = timer_ms
 
     def rebuild(self, boot_ms: int, leader_ms: int, timer_ms: int) -> set[SessionId]:
         """Opens every group of the ledger; returns the sessions that hold records."""

@@ -25,7 +25,9 @@ SPANS_KEPT = 64  #: spans of a group that are kept without a check whether their
 
 class Expiry:
     def __init__(self, ledger: Ledger, turn: DeliveryTurn, holdings: Holdings) -> None:
-        self._ledger, self.turn, self.holdings = ledger, turn, holdings
+        self._ledger = ledger
+        self.turn = turn
+        self.holdings = holdings
         self._looks = 0  # slices that this turn may still read
         self.is_behind = False  #: a look was cut short, and another turn must continue it
 

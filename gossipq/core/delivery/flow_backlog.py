@@ -24,7 +24,10 @@ class FlowBacklogs:
         feed: FlowFeed,
         view_of: Callable[[int, PartitionKey], PartitionView],
     ) -> None:
-        self._ledger, self._turn, self._feed, self._view_of = ledger, turn, feed, view_of
+        self._ledger = ledger
+        self._turn = turn
+        self._feed = feed
+        self._view_of = view_of
         #: records by flow in publishes that are not applied yet, by partition, the oldest first
         self._logged: dict[PartitionKey, deque[tuple[Index, Counter[int]]]] = {}
 

@@ -150,7 +150,9 @@ class FlowSlots:
 
     def __init__(self, feed: FlowFeed, view: PartitionView, limits: FlowLimits) -> None:
         """Count the records that are leased by now."""
-        self._feed, self._view, self._limits = feed, view, limits
+        self._feed = feed
+        self._view = view
+        self._limits = limits
         self.take([(first, end) for first, end, _ in view.window.leases()])
 
     def take(self, ranges: list[tuple[Offset, Offset]]) -> None:

@@ -27,7 +27,10 @@ class FlowPicks:
     """Chooses and leases records in turn."""
 
     def __init__(self, ledger: Ledger, turn: DeliveryTurn, attempts: Attempts, holdings: Holdings) -> None:
-        self._ledger, self._turn, self._attempts, self._holdings = ledger, turn, attempts, holdings
+        self._ledger = ledger
+        self._turn = turn
+        self._attempts = attempts
+        self._holdings = holdings
 
     def hand(
         self, view: PartitionView, flows: FlowIndex, member: Subscription, sharers: int, room: int

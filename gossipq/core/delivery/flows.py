@@ -210,7 +210,9 @@ class FlowIndex:
         self.later: list[tuple[float, int]] = []  #: when the rate lets a flow through: a heap
         self.levels = [Level() for _ in range(PRIORITY_MAX + 1)]
         # entries of all queues: a run of records each, and the entry behind it
-        self._firsts, self._counts, self._nexts = array("q"), array("i"), array("i")
+        self._firsts = array("q")
+        self._counts = array("i")
+        self._nexts = array("i")
         self._spare, self._spare_count = NONE, 0  # first unused entry, and how many there are
         self.is_plain = True  #: no record in it had a lease or a time to live of its own
         self.record_bytes = 1  #: of the largest record, as the average of its batch
@@ -522,7 +524,9 @@ class FlowIndex:
             found.append((first, first + count))
             left -= count
             behind = nexts[entry]
-            nexts[entry], self._spare, entry = self._spare, entry, behind
+            nexts[entry] = self._spare
+            self._spare = entry
+            entry = behind
             self._spare_count += 1
         level.heads[slot] = entry
         level.sizes[slot] -= most - left

@@ -72,7 +72,9 @@ class Holdings:
 
     def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         """Lease records that are being delivered. Raises NoSuchMove."""
-        lease.first, lease.end, lease.open = first, end, end - first
+        lease.first = first
+        lease.end = end
+        lease.open = end - first
         view.window.move(first, end, lease)
         self._start(lease, deadline_ms)
         self.log_later(view, first, end)

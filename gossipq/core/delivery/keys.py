@@ -142,7 +142,10 @@ class Keys:
                 counts.pop(key)
                 free.append(key)
         if not counts:
-            self._owners, self._last, self._top, self._sole = {}, {}, 0, None
+            self._owners = {}
+            self._last = {}
+            self._top = 0
+            self._sole = None
         elif len(self._last) > FREE_KEYS_MAX + 2 * len(counts):
             self._owners = {key: self._owners[key] for key in counts}
             self._last = {key: self._last[key] for key in counts}

@@ -152,7 +152,9 @@ class LimitDivision:
         for shard, of in self._of.items():
             sent = moved[0][shard], moved[1][shard]
             if sent != (before[shard] or of.part):
-                of.sent, of.part, of.number = sent, _larger(of.part, sent), of.number + 1
+                of.sent = sent
+                of.part = _larger(of.part, sent)
+                of.number = of.number + 1
                 changed.append(shard)
         return changed
 

@@ -23,7 +23,9 @@ class Readback:
     """Exception rows that come back into memory, a bounded number in a turn."""
 
     def __init__(self, turn: DeliveryTurn, holdings: Holdings, key_order: KeyOrder) -> None:
-        self.turn, self.holdings, self.key_order = turn, holdings, key_order
+        self.turn = turn
+        self.holdings = holdings
+        self.key_order = key_order
         #: leader time at which exception rows are due
         self.retry_deadlines: Deadlines[PartitionView] = Deadlines()
 

@@ -90,7 +90,10 @@ class Settlement:
     """Ends and extends leases for the sessions that hold them, and collects acks for entries."""
 
     def __init__(self, ledger: Ledger, turn: DeliveryTurn, holdings: Holdings, key_order: KeyOrder) -> None:
-        self._ledger, self.turn, self.holdings, self.key_order = ledger, turn, holdings, key_order
+        self._ledger = ledger
+        self.turn = turn
+        self.holdings = holdings
+        self.key_order = key_order
         self._acks: dict[tuple[int, str], Acks] = {}
         #: by the same names: acks in entries that are not applied, the oldest first
         self._acking: dict[tuple[int, str], deque[Acks]] = {}
@@ -460,7 +463,9 @@ class Settlement:
         lease = Lease(
             view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms
         )
-        lease.started, lease.run, lease.waits = old.started, old.run, old.waits
+        lease.started = old.started
+        lease.run = old.run
+        lease.waits = old.waits
         lease.before = old.before
         return lease
 

@@ -87,7 +87,10 @@ class Lease:
         attempt: int,
         since_ms: int,
     ) -> None:
-        self.view, self.session, self.number, self.consumer = view, session, number, consumer
+        self.view = view
+        self.session = session
+        self.number = number
+        self.consumer = consumer
         self.attempt, self.since_ms = attempt, since_ms  #: boot time of the delivery
         self.before = tries.after(attempt - 1, started=True)  #: tries before this delivery
         self.deadline_ms = since_ms

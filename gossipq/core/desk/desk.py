@@ -81,7 +81,10 @@ class Desk:
     def __init__(
         self, shard: ShardId, replica: Replica, columns: Columns, answers: Answers, clock_step_ms: int
     ) -> None:
-        self.shard, self.replica, self.columns, self.answers = shard, replica, columns, answers
+        self.shard = shard
+        self.replica = replica
+        self.columns = columns
+        self.answers = answers
         self._clock_step_ms = clock_step_ms
         self.pending = Pending()  #: requests that wait for entries
         self.unapplied = Unapplied()  #: entries that are not applied yet, oldest first

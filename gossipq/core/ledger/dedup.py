@@ -45,7 +45,9 @@ class Dedup:
         """`exists` tells whether a partition exists; rows of removed ones wait to be swept.
         `scheduled` tells whether a record of an entry is scheduled.
         """
-        self._state, self._exists, self._scheduled = state, exists, scheduled
+        self._state = state
+        self._exists = exists
+        self._scheduled = scheduled
         self._loaded: IdIndex | None = None
         # partitions with held ids; None: not read yet
         self._holding: set[PartitionKey] | None = None

@@ -70,7 +70,9 @@ decode_void = msgspec.msgpack.Decoder(VoidRow).decode
 class Ledger:
     def __init__(self, shard: int, tables: Tables, columns: Columns) -> None:
         """Open the state in `tables`. Cost depends on partitions and groups, not on records."""
-        self.shard, self._tables, self.state = shard, tables, tables.state
+        self.shard = shard
+        self._tables = tables
+        self.state = tables.state
         row = self.state.get(records.META)
         self.meta = _decode_meta(row) if row else Meta()
         self.partitions: dict[PartitionKey, PartitionState] = {}

@@ -102,7 +102,9 @@ def _gone(partition: PartitionKey) -> Outcome:
 
 class Partitions:
     def __init__(self, host: PartitionsHost, columns: Columns, groups: Groups) -> None:
-        self._host, self._columns, self._groups = host, columns, groups
+        self._host = host
+        self._columns = columns
+        self._groups = groups
 
     def publish(self, entry: Entry, payload: tuple[PartitionKey, BatchInfo, Due | None]) -> Outcome:
         partition, info, due = payload

@@ -40,7 +40,10 @@ class Results:
         names: Mapping[int, GroupState],
         groups: Groups,
     ) -> None:
-        self._state, self._slices, self._cursors, self._names = state, slices, cursors, names
+        self._state = state
+        self._slices = slices
+        self._cursors = cursors
+        self._names = names
         self._groups = groups
         #: leader time at which the first result goes; None: there are no results
         self.first_end_ms = self._first_end()

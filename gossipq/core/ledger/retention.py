@@ -206,7 +206,9 @@ class Sweeper:
         """`whole`: the state is complete. While a snapshot is being installed, only log rows are
         swept.
         """
-        self._tables, self._ledger, self._log = tables, ledger, log_state
+        self._tables = tables
+        self._ledger = ledger
+        self._log = log_state
         self._swept: dict[PartitionKey, Offset] = {}
         self.behind = whole  #: True if another sweep has work
         self.keep_from: Index = 2**63  #: log rows from here on are kept for copies that are behind

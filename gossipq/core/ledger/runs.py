@@ -59,7 +59,9 @@ class Runs(Generic[R]):
     __slots__ = ("_decode", "_prefix", "_state")
 
     def __init__(self, state: Table, prefix: bytes, decode: Callable[[bytes], R]) -> None:
-        self._state, self._prefix, self._decode = state, prefix, decode
+        self._state = state
+        self._prefix = prefix
+        self._decode = decode
 
     def _found(self, row_key: bytes, row: bytes) -> Found[R]:
         return Found(U64.unpack_from(row_key, PREFIX_BYTES)[0], self._decode(row))

@@ -58,7 +58,9 @@ class ScheduledRecords:
         After many rows of removed topics the scan ends early; `_cut_ms` is the time it reached. The
         next scan begins behind the first of them.
         """
-        gone, first, self._cut_ms = 0, True, NEVER_MS
+        gone = 0
+        first = True
+        self._cut_ms = NEVER_MS
         for row_key, row in self._state.scan(self._begin, records.key(b"E", before_ms)):
             (partition,) = U64.unpack(row)
             if self._knows(partition):

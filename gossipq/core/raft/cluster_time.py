@@ -264,7 +264,9 @@ class ClusterTime:
         ahead_us, elapsed_ms = (time_ms - self._now.boot_ms) * 1_000, self._now.boot_ms - self._heard_ms
         if self._ahead_us is not None and sure == self.sure:
             ahead_us = max(ahead_us, self._ahead_us - DECAY * elapsed_ms)
-        self._ahead_us, self.sure, self._heard_ms = ahead_us, sure, self._now.boot_ms
+        self._ahead_us = ahead_us
+        self.sure = sure
+        self._heard_ms = self._now.boot_ms
 
     def _hear_timer(self, term: Term, timer_ms: int) -> None:
         boot_ms, told = self._now.boot_ms, self._told
@@ -306,7 +308,9 @@ class ClusterTime:
         ahead_us = [1_000 * clock.est_ahead_ms for clock in known if clock.est_ahead_ms is not None]
         own_us = [] if self._ahead_us is None else [self._ahead_us]
         self._ahead_us = max([(last_ms - boot_ms) * 1_000, *own_us, *ahead_us])
-        self._floor_ms, self._led_ms, self._heard_ms = last_ms, boot_ms, boot_ms
+        self._floor_ms = last_ms
+        self._led_ms = boot_ms
+        self._heard_ms = boot_ms
         self._hold_timer(self._known_timer_us)
         self._told, self._leads = None, True
         self.correct(voters)

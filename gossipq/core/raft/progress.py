@@ -98,7 +98,9 @@ class Progress:
 
     def lose(self) -> None:
         """Its disk is older than it was: assume that it has nothing."""
-        self.match, self.synced, self.matched_ms = 0, False, NEVER_MS
+        self.match = 0
+        self.synced = False
+        self.matched_ms = NEVER_MS
 
     def accepted(self, match: Index, now_ms: int) -> None:
         if match >= self.match:
@@ -125,5 +127,7 @@ class Progress:
         self.synced = False
 
     def _reset(self, state: str) -> None:
-        self.state, self.flying, self.bytes = state, False, 0
+        self.state = state
+        self.flying = False
+        self.bytes = 0
         self._flight.clear()

@@ -104,7 +104,9 @@ class Replica:
         recent: Shelf | None = None,
     ) -> None:
         """`recent` is this shard's part of the worker's cache of new entries."""
-        self.me, self.hard, self.log = me, hard, state
+        self.me = me
+        self.hard = hard
+        self.log = state
         self.time = time or ClusterTime(me, "", None)
         self.role, self.leader = FOLLOWER, ""
         self.commit: Index = 0
@@ -467,7 +469,9 @@ class Replica:
 
     def hand_over(self, to: str) -> None:
         """Start a hand-over to copy `to`: it leads as soon as it has everything; requests wait."""
-        self.handing, self.handed, self._handing_ms = to, False, self.now_ms + limits.TRANSFER_READY_MS
+        self.handing = to
+        self.handed = False
+        self._handing_ms = self.now_ms + limits.TRANSFER_READY_MS
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -527,7 +531,9 @@ class Replica:
             self._recent.clear()
         if role == FOLLOWER:
             self.time.follow()
-        self.role, self.leader, self.handing = role, leader, ""
+        self.role = role
+        self.leader = leader
+        self.handing = ""
 
     def hear(self, leader: str) -> None:
         """The leader of this term was heard."""
@@ -662,7 +668,9 @@ class Replica:
         vote.
         """
         taken = Unsaved(self.cut_from, self.unsaved, self.hard if self.hard_changed else None)
-        self.unsaved, self.cut_from, self.hard_changed = [], None, False
+        self.unsaved = []
+        self.cut_from = None
+        self.hard_changed = False
         return taken
 
     def stored(self) -> None:

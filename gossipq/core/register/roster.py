@@ -33,7 +33,10 @@ ACCESS_BYTES_MAX = 3 * limits.CONTROL_BYTES_MAX // 4
 
 class Roster:
     def __init__(self, desk: Desk, cluster: ClusterState, replica: Replica, settings: ShardSettings) -> None:
-        self._desk, self._cluster, self._replica, self._settings = desk, cluster, replica, settings
+        self._desk = desk
+        self._cluster = cluster
+        self._replica = replica
+        self._settings = settings
         self._changing = False  # a change is not applied yet
         # each row, and since when this leader has seen it unchanged
         self._rows: dict[str, tuple[Member, int]] = {}

@@ -71,7 +71,10 @@ class Creation:
     def __init__(self, asker: Asker, found: list[TopicInfo], missing: dict[str, int], more: str = "") -> None:
         """`missing`: topics, and the version from which on each answers the request. The shards may answer
         an earlier one when this request is logged already."""
-        self.asker, self.found, self.missing, self.more = asker, found, missing, more
+        self.asker = asker
+        self.found = found
+        self.missing = missing
+        self.more = more
         #: topics created or changed for it: all of their shards must know them
         self.made = set(missing)
         self.until_ms: int | None = None  #: boot time at which it is answered as it stands
@@ -80,7 +83,9 @@ class Creation:
 class TopicRegister:
     def __init__(self, desk: Desk, cluster: ClusterState, settings: ShardSettings) -> None:
         """Virtual topics of the cluster's file are created when this shard leads."""
-        self._desk, self._cluster, self._shards = desk, cluster, settings.shards
+        self._desk = desk
+        self._cluster = cluster
+        self._shards = settings.shards
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
         self._creations: list[Creation] = []

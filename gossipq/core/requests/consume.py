@@ -88,8 +88,13 @@ class ConsumeRequests:
         idle: IdleGroups,
     ) -> None:
         defaults = settings.group
-        self._desk, self._ledger, self._dispatch, self._defaults = desk, ledger, dispatch, defaults
-        self._topics, self._quota, self._idle = topics, settings.quota, idle
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
+        self._defaults = defaults
+        self._topics = topics
+        self._quota = settings.quota
+        self._idle = idle
         self._default_config = GroupConfig(
             in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max
         )

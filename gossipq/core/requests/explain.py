@@ -157,7 +157,10 @@ class ExplainRequests:
     def __init__(
         self, desk: Desk, ledger: Ledger, dispatch: Dispatch, topics: TopicsHere, idle: IdleGroups
     ) -> None:
-        self._desk, self._ledger, self._dispatch, self._idle = desk, ledger, dispatch, idle
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
+        self._idle = idle
         self._topics = topics
         self._handlers: dict[type[Message], Callable[[Request], None]] = {
             Why: self._why,

@@ -27,7 +27,9 @@ GroupName = tuple[int, str]  #: topic id, group
 
 class LimitRequests:
     def __init__(self, desk: Desk, ledger: Ledger, dispatch: Dispatch) -> None:
-        self._desk, self._ledger, self._dispatch = desk, ledger, dispatch
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
         self._parts: dict[GroupName, LimitPart] = {}
         self._used: dict[GroupName, int] = {}  # boot time at which each part was used last
         self._reported: dict[GroupName, tuple[LimitUse, int]] = {}  # the last report, and its boot time
@@ -48,7 +50,9 @@ class LimitRequests:
         desk, due_ms = self._desk, self.next_deadline()
         if due_ms is None or desk.boot_ms < due_ms:
             return
-        self._done_ms, self._is_busy, self._feed.wants_more = desk.boot_ms, False, False
+        self._done_ms = desk.boot_ms
+        self._is_busy = False
+        self._feed.wants_more = False
         for group in self._feed.divided.values():
             name = group.state.topic_id, group.state.name
             self._apply(name, group)

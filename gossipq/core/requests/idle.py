@@ -34,7 +34,9 @@ class _Rest(NamedTuple):
 
 class IdleGroups:
     def __init__(self, desk: Desk, ledger: Ledger, dispatch: Dispatch) -> None:
-        self._desk, self._ledger, self._dispatch = desk, ledger, dispatch
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
         self._resting: dict[int, _Rest] = {}  #: by group id
         self._leaving: set[int] = set()  #: ids of groups whose removal is on its way to the log
         self._look_ms = 0

@@ -58,7 +58,10 @@ class JobWait(msgspec.Struct, frozen=True, eq=False):
 
 class JobRequests:
     def __init__(self, desk: Desk, ledger: Ledger, topics: TopicsHere, explaining: ExplainRequests) -> None:
-        self._desk, self._ledger, self._topics, self._explaining = desk, ledger, topics, explaining
+        self._desk = desk
+        self._ledger = ledger
+        self._topics = topics
+        self._explaining = explaining
         #: requests that wait, by partition and place
         self.waiters: dict[PartitionKey, dict[JobPlace, dict[JobWait, None]]] = {}
         self._limits: Deadlines[JobWait] = Deadlines()

@@ -64,7 +64,9 @@ class JoinRequests:
         publishing: PublishRequests,
         shards: int,
     ) -> None:
-        self._desk, self._ledger, self._topics = desk, ledger, topics
+        self._desk = desk
+        self._ledger = ledger
+        self._topics = topics
         self._publishing, self._shards = publishing, shards
         self._rows = ledger.joins.rows
         self.known: dict[JoinName, OpenJoin] = {}  #: empty: there is nothing to do

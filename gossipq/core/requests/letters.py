@@ -35,7 +35,9 @@ class LetterJob:
         newest: Index,
     ) -> None:
         message: ReplayDead | PurgeDead = request.message
-        self.asker, self.group_id, self.newest = request, group_id, newest
+        self.asker = request
+        self.group_id = group_id
+        self.newest = newest
         self.partition: PartitionKey = message.partition
         self.kind = log.REPLAY if isinstance(message, ReplayDead) else log.PURGE
         self.dry_run = message.dry_run

@@ -42,7 +42,9 @@ class MendRequests:
         consuming: ConsumeRequests,
         publishing: PublishRequests,
     ) -> None:
-        self._desk, self._ledger, self._dispatch = desk, ledger, dispatch
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
         self._topics, self._publishing = topics, publishing
         self._letters = LetterJobs(desk, ledger)
         self._handlers: dict[type[Message], Callable[[Request], None]] = {

@@ -35,7 +35,10 @@ class OperateRequests:
         propose: Propose,
     ) -> None:
         """`propose` logs an entry; the outcome of that entry is answered to its last argument."""
-        self._desk, self._ledger, self._dispatch, self._propose = desk, ledger, dispatch, propose
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
+        self._propose = propose
         self._topics, self._consuming = topics, consuming
         self.handlers: dict[type[Message], Callable[[Request], None]] = {
             PurgeTopic: self._purge,

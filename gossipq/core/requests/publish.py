@@ -63,8 +63,13 @@ class PublishRequests:
         upkeep: Upkeep,
         reconfiguration: Reconfiguration,
     ) -> None:
-        self._desk, self._ledger, self._dispatch, self._topics = desk, ledger, dispatch, topics
-        self._consuming, self._upkeep, self._reconfiguration = consuming, upkeep, reconfiguration
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
+        self._topics = topics
+        self._consuming = consuming
+        self._upkeep = upkeep
+        self._reconfiguration = reconfiguration
         self._bringing: dict[BatchName, Index] = {}  # by which entry a batch comes; some are applied by now
         self._bringing_max = BRINGING_MIN  # before it is looked which
 

@@ -50,7 +50,10 @@ class ScheduleRequests:
         publishing: PublishRequests,
         calendar: Calendar,
     ) -> None:
-        self._desk, self._ledger, self._dispatch, self._topics = desk, ledger, dispatch, topics
+        self._desk = desk
+        self._ledger = ledger
+        self._dispatch = dispatch
+        self._topics = topics
         self._publishing, self._calendar = publishing, calendar
         self._rows = ledger.timetable.rows
         self._due: list[tuple[int, ScheduleName]] = []  # a heap by leader time; rows that changed stay in it

@@ -45,7 +45,9 @@ R = TypeVar("R", bound=RunRow)
 
 class SurveyRequests:
     def __init__(self, desk: Desk, ledger: Ledger, topics: TopicsHere) -> None:
-        self._desk, self._ledger, self._topics = desk, ledger, topics
+        self._desk = desk
+        self._ledger = ledger
+        self._topics = topics
         self.handlers: dict[type[Message], Callable[[Request], None]] = {
             ListAcks: self._list_acks,
             ListStates: self._list_states,

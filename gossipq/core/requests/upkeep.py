@@ -19,7 +19,10 @@ class Upkeep:
     """
 
     def __init__(self, desk: Desk, ledger: Ledger, tables: Tables, dispatch: Dispatch) -> None:
-        self._desk, self._ledger, self._tables, self._dispatch = desk, ledger, tables, dispatch
+        self._desk = desk
+        self._ledger = ledger
+        self._tables = tables
+        self._dispatch = dispatch
         self._retain_ms = self._forget_ms = 0
         #: partition at which the next pass of retention begins
         self._partitions_from: PartitionKey | None = None

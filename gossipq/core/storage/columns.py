@@ -44,7 +44,9 @@ class Opened:
     __slots__ = ("_columns", "_headers", "_kept", "_kept_max", "_read")
 
     def __init__(self, columns: Columns, read: "ReadsBody", kept_max: int = 64) -> None:
-        self._columns, self._read, self._kept_max = columns, read, kept_max
+        self._columns = columns
+        self._read = read
+        self._kept_max = kept_max
         self._kept: OrderedDict[tuple[Index, int], array[int] | None] = OrderedDict()
         self._headers: OrderedDict[Index, BatchInfo] = OrderedDict()
 

@@ -221,7 +221,10 @@ class LogState:
         `chain` is that of the entry before `first`.
         """
         state = cls()
-        state.first, state.last, state.chain, state.epochs = first, first - 1, chain, list(epochs)
+        state.first = first
+        state.last = first - 1
+        state.chain = chain
+        state.epochs = list(epochs)
         state.term = next((term for term, at in reversed(epochs) if at < first), 0)
         state.epochs = [(term, at) for term, at in epochs if at < first]
         for row_key, row in table.scan(INDEX_KEY.pack(first), INDEX_KEY.pack(2**64 - 1)):
@@ -235,7 +238,10 @@ class LogState:
         """Record that `entry` is the last one now."""
         if entry.term != self.term:
             self.epochs.append((entry.term, entry.index))
-        self.last, self.term, self.time_ms, self.chain = entry.index, entry.term, entry.time_ms, entry.chain
+        self.last = entry.index
+        self.term = entry.term
+        self.time_ms = entry.time_ms
+        self.chain = entry.chain
 
     def term_at(self, index: Index) -> Term | None:
         """Return the term of an index: 0 if it is too old to know, None beyond the last entry."""
@@ -262,7 +268,9 @@ class LogState:
     def cut(self, last: Index, chain: bytes, time_ms: int) -> None:
         """Record that entry `last`, with this chain and leader time, is the last one now."""
         self.epochs = [(term, first) for term, first in self.epochs if first <= last]
-        self.last, self.chain, self.time_ms = last, chain, time_ms
+        self.last = last
+        self.chain = chain
+        self.time_ms = time_ms
         self.term = self.epochs[-1][0] if self.epochs else 0
 
     def compact(self) -> list[tuple[Term, Index]]:
@@ -275,5 +283,9 @@ class LogState:
 
     def restart(self, at: Index, term: Term, chain: bytes, time_ms: int) -> None:
         """Begin an empty log that continues after entry `at`."""
-        self.first, self.last, self.term, self.chain, self.time_ms = at + 1, at, term, chain, time_ms
+        self.first = at + 1
+        self.last = at
+        self.term = term
+        self.chain = chain
+        self.time_ms = time_ms
         self.epochs = [(term, at)]

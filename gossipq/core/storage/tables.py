@@ -145,7 +145,9 @@ class MemoryTables:
     """Tables for tests and simulation. `copy` returns what a disk would have at this moment."""
 
     def __init__(self) -> None:
-        self.log, self.body, self.state = MemoryTable(), MemoryTable(), MemoryTable()
+        self.log = MemoryTable()
+        self.body = MemoryTable()
+        self.state = MemoryTable()
 
     def copy(self) -> "MemoryTables":
         twin = MemoryTables()

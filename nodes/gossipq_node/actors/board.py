@@ -43,7 +43,9 @@ class Board:
 
     def written(self, facts: Facts, boot_ms: int) -> None:
         """Stores what the loop sees now."""
-        self.facts, self.turned_ms, self._outdated = facts, boot_ms, False
+        self.facts = facts
+        self.turned_ms = boot_ms
+        self._outdated = False
 
     def due(self, now: Now, period_ms: int) -> bool:
         return self.facts is None or self._outdated or now.boot_ms - self.facts.turned_ms >= period_ms

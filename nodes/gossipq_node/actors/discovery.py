@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 
 class Discovery:
     def __init__(self, membership: Membership | None, cluster: bytes, me: Member, now: Now) -> None:
-        self._membership, self._cluster, self._me = membership, cluster.hex(), me
+        self._membership = membership
+        self._cluster = cluster.hex()
+        self._me = me
         self._look_ms = now.boot_ms
         self._count: tuple[int, int] | None = None  # records, when they were counted
         #: the newest events, oldest first

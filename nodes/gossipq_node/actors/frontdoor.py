@@ -102,7 +102,10 @@ class Frontdoor:
         membership: Membership | None = None,
         measure: Measure = Use,
     ) -> None:
-        self._settings, self._mailbox, self._started_ms, self._keep = settings, mailbox, now.boot_ms, keep
+        self._settings = settings
+        self._mailbox = mailbox
+        self._started_ms = now.boot_ms
+        self._keep = keep
         self._measure, self._use = measure, Use()
         self._me = settings.member.copy
         self._view = ClusterView(settings.member, settings.version, settings.members)

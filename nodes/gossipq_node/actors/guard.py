@@ -178,7 +178,9 @@ class Guard:
 
     def take_audit(self, now: Now) -> list[AuditRow]:
         """Removes and returns the rows noted since the last call."""
-        taken, self._audit, self._refusals = self._audit, [], 0
+        taken = self._audit
+        self._audit = []
+        self._refusals = 0
         if self._missed:
             taken.append(
                 AuditRow(

@@ -48,13 +48,11 @@ class Links:
     def __init__(
         self, me: str, cluster: bytes, token: bytes, mailbox: Mailbox, random: Random = os.urandom
     ) -> None:
-        self._me, self._cluster, self._token, self._mailbox, self._random = (
-            me,
-            cluster,
-            token,
-            mailbox,
-            random,
-        )
+        self._me = me
+        self._cluster = cluster
+        self._token = token
+        self._mailbox = mailbox
+        self._random = random
         self._links: dict[str, _Link] = {}
 
     def send(self, endpoint: str, to: str, control: bytes, frame: bytes) -> None:

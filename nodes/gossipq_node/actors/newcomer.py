@@ -118,13 +118,11 @@ class Newcomer:
         found: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`pledge` stores a pledge before it is announced; `found` names further addresses."""
-        self._settings, self._mailbox, self._token, self._store, self._found = (
-            settings,
-            mailbox,
-            token,
-            pledge,
-            found,
-        )
+        self._settings = settings
+        self._mailbox = mailbox
+        self._token = token
+        self._store = pledge
+        self._found = found
         self._me = settings.member
         self._pledge = settings.pledge
         #: copy -> its last WAITING and when it came

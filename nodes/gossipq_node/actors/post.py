@@ -56,7 +56,9 @@ class Post:
     ) -> None:
         """`keys_of`: public keys of a copy, for encrypted doors."""
         self._keys_of = keys_of
-        self._me, self._cluster, self._mailbox = settings.member.copy, settings.cluster, mailbox
+        self._me = settings.member.copy
+        self._cluster = settings.cluster
+        self._mailbox = mailbox
         self._links = Links(self._me, self._cluster, settings.token, mailbox)
         self._prover = Prover(self._me, settings.token)
         self.proven = OrderedDict[Origin, str]()  #: connection that has proven the secret -> its copy

@@ -21,7 +21,9 @@ class Prover:
     """
 
     def __init__(self, me: str, token: bytes, random: Random = os.urandom) -> None:
-        self._me, self._token, self._key = me, token, random(KEY_BYTES)
+        self._me = me
+        self._token = token
+        self._key = random(KEY_BYTES)
 
     def nonce(self, origin: Origin, *parts: bytes | str) -> bytes:
         """A nonce for one connection and the given parts. Equal arguments give the same nonce,

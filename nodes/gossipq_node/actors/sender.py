@@ -63,7 +63,10 @@ class Sender:
         resets: Callable[[Origin], bool] = lambda origin: False,
     ) -> None:
         """`resets`: whether the session of a connection asked for RESET."""
-        self._settings, self._mailbox, self._cluster, self._resets = settings, mailbox, cluster, resets
+        self._settings = settings
+        self._mailbox = mailbox
+        self._cluster = cluster
+        self._resets = resets
         self._timings, self._faults = timings, faults
 
     def send(self, shard: Shard, effects: Effects) -> None:

@@ -54,13 +54,11 @@ class Session:
     )
 
     def __init__(self, client: Client, now_ms: int, name: str = "", version: str = "") -> None:
-        self.client, self.last_ms, self.since_ms, self.name, self.version = (
-            client,
-            now_ms,
-            now_ms,
-            name,
-            version,
-        )
+        self.client = client
+        self.last_ms = now_ms
+        self.since_ms = now_ms
+        self.name = name
+        self.version = version
         self.resets = False  #: whether the client asked for RESET when something of it ends
         self.renewed_ms = 0  #: when its leases were renewed last
         self.account: tuple[Payer, ...] = ()  #: payers whose quota it counts for

@@ -33,7 +33,9 @@ class Timings:
     """Of one worker, since it started."""
 
     def __init__(self) -> None:
-        self.publish, self.delivery, self.commit = Histogram(), Histogram(), Histogram()
+        self.publish = Histogram()
+        self.delivery = Histogram()
+        self.commit = Histogram()
         #: by shard: (last entry, batches, when they were read)
         self._waiting: dict[int, deque[tuple[Index, int, int]]] = {}
 

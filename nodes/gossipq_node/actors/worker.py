@@ -98,13 +98,11 @@ class Worker:
         calendar: Calendar | None = None,
     ) -> None:
         """Without a calendar, schedules by cron expressions are refused."""
-        self._settings, self._mailbox, self._store, self._clock, self._dice = (
-            settings,
-            mailbox,
-            store,
-            clock,
-            dice,
-        )
+        self._settings = settings
+        self._mailbox = mailbox
+        self._store = store
+        self._clock = clock
+        self._dice = dice
         self._shard_settings, self._opener = shard_settings(settings, calendar or NoCalendar()), Opener()
         self._cluster = OtherNodes(settings, mailbox, self._opener)
         self._turn = Turn(settings.owned, self._open_shard, self._abort)

@@ -14,7 +14,9 @@ LOOK_MS = 10_000  #: time between two looks at the groups
 
 class WorkerAlarms:
     def __init__(self, node: str, worker: int) -> None:
-        self._node, self._worker, self._watch = node, f"worker-{worker}", Watch(node)
+        self._node = node
+        self._worker = f"worker-{worker}"
+        self._watch = Watch(node)
         self._look_ms = 0
         self._groups: list[Alarm] = []
         self.low = ""  #: why space will soon run out

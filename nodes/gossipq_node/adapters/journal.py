@@ -103,7 +103,9 @@ class Journal:
 
     def rewind(self) -> None:
         """LMDB has committed: records of the new base begin at the front."""
-        self.position, self.sequence, self._bytes = BLOCK_BYTES, 0, 0
+        self.position = BLOCK_BYTES
+        self.sequence = 0
+        self._bytes = 0
 
     def fits(self, size: int) -> bool:
         """True if a turn of `size` bytes should be written here, and has room."""

@@ -581,7 +581,9 @@ class LmdbStore:
 
     def _forget(self) -> list["Change"]:
         """Forget and return the changes since the last commit."""
-        changes, self.changes, self.changed_bytes = self.changes, [], 0
+        changes = self.changes
+        self.changes = []
+        self.changed_bytes = 0
         return changes
 
     def _close(self) -> None:
@@ -594,7 +596,10 @@ class LmdbStore:
             self._journal = None
         self._forget()
         self._journaled_rows = 0
-        env, txn, self._env, self.txn = self._env, self.txn, None, _NoTransaction()
+        env = self._env
+        txn = self.txn
+        self._env = None
+        self.txn = _NoTransaction()
         if env is not None:
             if not isinstance(txn, _NoTransaction):
                 txn.abort()

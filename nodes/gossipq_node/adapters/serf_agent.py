@@ -54,7 +54,9 @@ class Agent:
 
     def start(self, tags: Mapping[str, str], known: Iterable[str] = ()) -> None:
         """Start the agent. `known` are other agents to join, as HOST:PORT. Raises OSError."""
-        self.rpc_port, self.rpc_key, self._killed = _free_port(), secrets.token_hex(16), ""
+        self.rpc_port = _free_port()
+        self.rpc_key = secrets.token_hex(16)
+        self._killed = ""
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._configuration(tags, known)
         place = self._directory / CONFIG
@@ -155,7 +157,9 @@ class Agent:
 
     def kill(self, why: str = "") -> None:
         """Kill the agent, from any thread. `why` is its exit reason until the next start."""
-        process, self._process, self._killed = self._process, None, why
+        process = self._process
+        self._process = None
+        self._killed = why
         if process is not None:
             process.kill()
             process.wait()

@@ -273,7 +273,9 @@ class SerfMembership:
                 rows[node] = status, found
                 places[node] = _place(member)
         with self._lock:
-            before, self._rows, self._places = self._rows, rows, places
+            before = self._rows
+            self._rows = rows
+            self._places = places
             self._events += _happened(before, rows)
 
     def _alive_places(self) -> list[str]:

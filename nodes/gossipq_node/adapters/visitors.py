@@ -97,7 +97,9 @@ class Visitors:
         """Note that a complete message came from a connection."""
         visitor = self._by_fd.get(fd)
         if visitor is not None:
-            visitor.heard_s, visitor.spoke, visitor.bytes = now_s, True, _received(fd)
+            visitor.heard_s = now_s
+            visitor.spoke = True
+            visitor.bytes = _received(fd)
             visitor.moving = False
 
     def heard_nameless(self, count: int, named: Container[int], now_s: float) -> None:

@@ -50,7 +50,9 @@ class Pace:
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._rate, self._now_s, self._sleep = rate_bytes_s, now_s, sleep
+        self._rate = rate_bytes_s
+        self._now_s = now_s
+        self._sleep = sleep
         self._free_s = 0.0  # when the next bytes may be requested
 
     def took(self, size: int) -> None:
@@ -77,7 +79,10 @@ class Backup:
         """`progress` is called with the bytes done. Raises StoreError for
         another cluster's folder.
         """
-        self._cluster, self._folder, self._pace, self._progress = cluster, folder, pace, progress
+        self._cluster = cluster
+        self._folder = folder
+        self._pace = pace
+        self._progress = progress
         self._status = cluster.status()
         self._name = self._status.cluster.hex()
         self._bytes = self._files = 0

@@ -32,7 +32,9 @@ CLIENT = Client(bytes(16), "restore")
 class TopicRemoval:
     def __init__(self, stores: Sequence[LmdbStore], manifest: DirectoryManifest) -> None:
         """Opens the shards. Raises StoreError."""
-        self._stores, self._clock, self._bodies = stores, SystemClock(), Bodies(limits.RECENT_BYTES_MAX)
+        self._stores = stores
+        self._clock = SystemClock()
+        self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._settings = ShardSettings(manifest.voter, shards=manifest.shards, boot=machine.boot_id())
         self._turn = Turn(range(manifest.shards), self._open_shard, self._abort)
         self._answers: dict[int, Message] = {}

@@ -84,9 +84,14 @@ class Restore:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         """`progress` is called with bytes done and bytes in total. Raises StoreError."""
-        self._folder, self._target, self._workers, self._map_bytes = folder, Path(target), workers, map_bytes
+        self._folder = folder
+        self._target = Path(target)
+        self._workers = workers
+        self._map_bytes = map_bytes
         self._building, self._notes = beside(self._target, BUILDING), beside(self._target, PROGRESS)
-        self._progress, self._bytes, self._total = progress, 0, 0
+        self._progress = progress
+        self._bytes = 0
+        self._total = 0
 
     def run(self, as_of_ms: int | None = None, topics: Sequence[str] = ()) -> Restored:
         """Restore the newest point, or the newest one made by `as_of_ms` (unix).

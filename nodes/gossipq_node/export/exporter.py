@@ -110,7 +110,10 @@ class Exporter:
         """
         columns.arrow("an export")
         self._raw = mq.admin.raw
-        self._mq, self._folder, self._topics, self._allow_gap = mq, folder, list(topics), allow_gap
+        self._mq = mq
+        self._folder = folder
+        self._topics = list(topics)
+        self._allow_gap = allow_gap
         self._progress = progress or (lambda done, total: None)
         self._export = NOTHING
         self.reload()

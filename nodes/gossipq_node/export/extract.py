@@ -24,7 +24,10 @@ class Extract:
     def __init__(
         self, stretches: Iterable[Stretch], start: Offset, end: Offset, schema: Schema | None
     ) -> None:
-        self._stretches, self._start, self._end, self._schema = stretches, start, end, schema
+        self._stretches = stretches
+        self._start = start
+        self._end = end
+        self._schema = schema
         self._holes: list[Hole] = []
         self._misfits: list[RecordBatch] = []
         self._newest: list[Newest] = []  #: the last record of each batch

@@ -45,13 +45,11 @@ class Follower:
         `commit` is called after each base, to commit to tables.
         """
         self._base_s, self._commit = base_s, commit
-        self._exporter, self._folder, self._now, self._roll_s, self._keep_s = (
-            exporter,
-            folder,
-            now,
-            roll_s,
-            keep_s,
-        )
+        self._exporter = exporter
+        self._folder = folder
+        self._now = now
+        self._roll_s = roll_s
+        self._keep_s = keep_s
         #: True if the folder changed since the exporter last read it
         self._changed = False
         # records that exist at the start do not wait

@@ -108,13 +108,11 @@ class Iceberg:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`keep_s`: older snapshots are expired."""
-        self._folder, self._catalog, self._namespace, self._keep_s, self._now = (
-            folder,
-            catalog,
-            namespace,
-            keep_s,
-            now,
-        )
+        self._folder = folder
+        self._catalog = catalog
+        self._namespace = namespace
+        self._keep_s = keep_s
+        self._now = now
 
     def commit(self) -> Committed:
         """Commit everything that the export has and the tables lack.

@@ -25,7 +25,9 @@ KEY = Struct(">Q")
 class LmdbWriter:
     def __init__(self, path: Path, schema: "Schema") -> None:
         """Raises OSError."""
-        self._path, self._schema, self._count = path, schema, 0
+        self._path = path
+        self._schema = schema
+        self._count = 0
         with _as_os_errors(path):  # synced as a whole by `keep`
             self._environment = lmdb.open(str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False)
 

@@ -101,7 +101,9 @@ class PartitionFiles:
         shape: Shape | None = None,
     ) -> None:
         """`schema` is the version of the schema with this shape, for the column `data`."""
-        self.folder, self.format, self.data_set = folder, format, data_set
+        self.folder = folder
+        self.format = format
+        self.data_set = data_set
         self.name = data_set, topic, topic_id, partition
         self.schema, self.shape = schema, shape
 
