@@ -1,4 +1,5 @@
-"""Each option of a publish is declared once, in gossipq/record_options.py. All surfaces have it."""
+"""Each option of a publish is declared once, in gossipq/record_options.py. All surfaces have it, and all
+policies."""
 
 import inspect
 import re
@@ -13,10 +14,18 @@ from gossipq.errors import BadRequest
 from gossipq.record_options import RECORD_OPTIONS, RecordOption
 from gossipq.types import Now
 from gossipq_cli import records
+from gossipq_cli.commands import group, topic
 from gossipq_cli.commands.pub import command
 from gossipq_client import Client
 from gossipq_client.operations import JoinOptions, ScheduleOptions
-from gossipq_client.values import ListOptions, PublishOptions, RecordOptions
+from gossipq_client.values import (
+    ConsumePolicy,
+    GroupPolicy,
+    ListOptions,
+    PublishOptions,
+    RecordOptions,
+    TopicPolicy,
+)
 from gossipq_client.values.terms import publish_options
 from gossipq_gateway.v1 import shapes
 
@@ -110,3 +119,21 @@ def test_the_client_refuses_what_is_out_of_bounds(option: RecordOption) -> None:
     for wrong in (option.low - 1, option.high + unit):
         with pytest.raises(BadRequest, match=option.name):
             publish_options(clock, **given(wrong))
+
+
+def options_of(verb: click.Command) -> set[str]:
+    return {each.name or "" for each in verb.params if isinstance(each, click.Option)}
+
+
+def test_policies_of_topics_are_the_same_everywhere() -> None:
+    said = set(TopicPolicy.__annotations__)
+    assert set(fields(shapes.NewTopic)) == said | {"name", "partitions", "if_not_exists"}
+    assert said - options_of(topic.command.commands["create"]) == set()
+    assert said - options_of(topic.command.commands["set"]) == {"beside"}
+
+
+def test_policies_of_groups_are_the_same_everywhere() -> None:
+    said = set(GroupPolicy.__annotations__)
+    assert set(fields(shapes.GroupPolicy)) == said
+    assert said - options_of(group.command.commands["set"]) == {"paused"}  # by pause and resume
+    assert set(ConsumePolicy.__annotations__) <= set(fields(shapes.Fetch))

@@ -132,7 +132,7 @@ def _owner_text(name: str) -> str:
 def options_of(function: Callable[..., Any]) -> type | None:
     """The TypedDict that a function unpacks."""
     for each in inspect.signature(function).parameters.values():
-        if each.kind is each.VAR_KEYWORD:
+        if each.kind is each.VAR_KEYWORD and get_args(each.annotation):
             kind: type = get_args(each.annotation)[0]
             return kind
     return None
@@ -148,6 +148,17 @@ def told_by(function: Callable[..., Any]) -> str:
             verb = getattr(gossipq_client.Client, name, getattr(gossipq_client, name, None))
             ahead += [verb] if inspect.isfunction(verb) and verb not in found else []
     return "\n".join(found.values())
+
+
+def parameters(checker: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """The parameters of a function, and the keys of a TypedDict that it unpacks: without one is None."""
+    unpacked = options_of(checker)
+    for each in inspect.signature(checker).parameters.values():
+        if each.kind is not each.VAR_KEYWORD:
+            yield each
+        elif unpacked is not None:
+            for name, kind in unpacked.__annotations__.items():
+                yield inspect.Parameter(name, each.KEYWORD_ONLY, default=None, annotation=kind)
 
 
 def test_no_option_hides() -> None:
@@ -181,7 +192,7 @@ JOINING = {"topics", "group"}.union(*(options.__annotations__ for options in CON
 def test_what_is_described_is_what_is_checked(
     options: type, checker: Callable[..., Any], beside: set[str]
 ) -> None:
-    found = {name: each.annotation for name, each in inspect.signature(checker).parameters.items()}
+    found = {each.name: each.annotation for each in parameters(checker)}
     assert {name: kind for name, kind in found.items() if name not in beside} == options.__annotations__
 
 
@@ -205,10 +216,10 @@ def test_help_shows_each_option_with_its_default(
     verb: Callable[..., Any], options: type, checker: Callable[..., Any]
 ) -> None:
     told = told_by(verb)
-    for name, each in inspect.signature(checker).parameters.items():
-        if name in options.__annotations__ and each.kind is each.KEYWORD_ONLY:
+    for each in parameters(checker):
+        if each.name in options.__annotations__ and each.kind is each.KEYWORD_ONLY:
             default = "..." if each.default is WHILE_CONFIRMED else repr(each.default).replace("'", '"')
-            assert f"{name}={default}" in told, name
+            assert f"{each.name}={default}" in told, each.name
 
 
 def public_errors() -> list[type[errors.GossipqError]]:

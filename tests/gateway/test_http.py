@@ -139,6 +139,24 @@ def test_with_key_order_one_record_of_a_key_is_out_at_a_time(http: httpx.Client)
     assert [record["value"] for record in fetch(http, "keys")] == ["1"]
 
 
+def test_a_fetch_names_policies_of_its_group(http: httpx.Client, shared_node: RunningNode) -> None:
+    publish(http, "fetched-policies", "x")
+    policy = {"order": "fair", "weights": {"ada": 2}, "flow_concurrency": 3, "age_after": "1m"}
+    assert [record["value"] for record in fetch(http, "fetched-policies", **policy)] == ["x"]
+    with connect(shared_node.endpoint) as mq:
+        rules = mq.group("fetched-policies", "g").describe().config
+    assert (rules.order, rules.weights, rules.flow_concurrency) == ("fair", {"ada": 2}, 3)
+
+
+def test_a_publish_of_bytes_has_all_options(http: httpx.Client) -> None:
+    query = {"attempts_max": 1, "backoff": "1s", "lease": "1m", "partition": 0, "keep_result": "1h"}
+    http.post("/v1/topics/raw-options/records", params=query, content=b"x").raise_for_status()
+    found = fetch(http, "raw-options")
+    assert http.post("/v1/nack", json={"leases": leases(found)}).is_success
+    dead = http.get("/v1/topics/raw-options/groups/g/dead").json()["dead"]
+    assert [letter["attempts"] for letter in dead] == [1]
+
+
 def test_a_fetch_waits_for_what_comes(http: httpx.Client, shared_node: RunningNode) -> None:
     http.post("/v1/topics", json={"name": "poll"})
     began = time.monotonic()

@@ -158,7 +158,23 @@ class Page(Shape, kw_only=True, omit_defaults=False):
     next: dict[str, int]
 
 
-class Fetch(Shape, kw_only=True):
+class ConsumePolicy(Shape, kw_only=True):
+    """Policies of a group that a consumer can name; they hold for all its consumers."""
+
+    mode: Mode | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
+    backoff: Duration | list[Duration] | None = None
+    order: Order | None = None
+    weights: dict[str, Annotated[int, Meta(ge=1, le=limits.FLOW_WEIGHT_MAX)]] | None = None
+    concurrency: Whole | None = None
+    flow_concurrency: Whole | None = None
+    rate: str | None = None
+    flow_rate: str | None = None
+    flow_backlog: Whole | None = None
+    age_after: Duration | None = None
+
+
+class Fetch(ConsumePolicy, kw_only=True):
     """Returns as soon as a record exists, and an empty list after `wait`. The caller
     holds each record for `lease`. The other options are policies of the group, and so
     hold for all its consumers.
@@ -168,10 +184,7 @@ class Fetch(Shape, kw_only=True):
     wait: Duration = 0.0
     lease: Duration = 30.0
     start: Start | None = None
-    mode: Mode | None = None
     route: str | list[str] | None = None
-    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
-    backoff: Duration | list[Duration] | None = None
     create: bool = True  #: a missing topic
 
 
@@ -332,27 +345,16 @@ class Flows(Shape, kw_only=True, omit_defaults=False):
     flows: list[Flow]
 
 
-class GroupPolicy(Shape, kw_only=True):
+class GroupPolicy(ConsumePolicy, kw_only=True):
     """The policy of a group. Omitted fields keep their value. Stop all consumers
     before you change the mode.
     """
 
-    mode: Mode | None = None
     lease: Duration | None = None
     in_flight_max: Whole | None = None
-    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
-    backoff: Duration | list[Duration] | None = None
     parked_max: Whole | None = None
     paused: bool | None = None
     alarm_lag: Whole | None = None
-    order: Order | None = None
-    weights: dict[str, Annotated[int, Meta(ge=1, le=limits.FLOW_WEIGHT_MAX)]] | None = None
-    concurrency: Whole | None = None
-    flow_concurrency: Whole | None = None
-    rate: str | None = None
-    flow_rate: str | None = None
-    flow_backlog: Whole | None = None
-    age_after: Duration | None = None
 
 
 class Undo(Shape, kw_only=True):

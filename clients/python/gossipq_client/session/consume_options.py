@@ -1,40 +1,28 @@
 """Options of `consume`, `fetch` and `consumer`, checked before any message is sent."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.values import GroupOptions
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.pace import CREDIT_START
-from gossipq_client.values import Backoff, GroupPolicy, Mode, Order, group_options, inputs
+from gossipq_client.values import ConsumePolicy, consume_policy, inputs
 
 Routes = str | Iterable[str]
 
 LATE_AFTER_MS = 1_000  #: default time that a record waits for other partitions
 
 
-class FetchOptions(TypedDict, total=False):
+class FetchOptions(ConsumePolicy, total=False):
     """Options of `fetch`; the docstring of `Facade.consume` explains them."""
 
     start: inputs.Start | inputs.Starts | None
-    mode: Mode | None
     route: Routes | None
     create: bool | None
     ack: bool
     ahead: bool
-    lease: inputs.Duration | None
-    attempts_max: int | None
-    backoff: Backoff | None
-    order: Order | None
-    weights: Mapping[str, int] | None
-    concurrency: int | None
-    flow_concurrency: int | None
-    rate: str | None
-    flow_rate: str | None
-    flow_backlog: int | None
-    age_after: inputs.Duration | None
 
 
 class ConsumeOptions(FetchOptions, total=False):
@@ -116,41 +104,16 @@ def joining(
     group: str | None,
     *,
     start: inputs.Start | inputs.Starts | None = None,
-    mode: Mode | None = None,
     route: Routes | None = None,
     ack: bool = True,
     ahead: bool = True,
     credit: int | None = None,
-    lease: inputs.Duration | None = None,
-    attempts_max: int | None = None,
-    backoff: Backoff | None = None,
     create: bool | None = None,
     wait: inputs.Duration | None = None,
-    order: Order | None = None,
-    weights: Mapping[str, int] | None = None,
-    concurrency: int | None = None,
-    flow_concurrency: int | None = None,
-    rate: str | None = None,
-    flow_rate: str | None = None,
-    flow_backlog: int | None = None,
-    age_after: inputs.Duration | None = None,
+    **policy: Unpack[ConsumePolicy],
 ) -> Joining:
     """Checks the options. Raises BadRequest."""
-    policy: GroupPolicy = {
-        "mode": mode,
-        "lease": lease,
-        "attempts_max": attempts_max,
-        "backoff": backoff,
-        "order": order,
-        "weights": weights,
-        "concurrency": concurrency,
-        "flow_concurrency": flow_concurrency,
-        "rate": rate,
-        "flow_rate": flow_rate,
-        "flow_backlog": flow_backlog,
-        "age_after": age_after,
-    }
-    options = group_options(**policy)
+    options, mode = consume_policy(**policy), policy.get("mode")
     if not group and (names := [f"{name}=" for name, value in policy.items() if value is not None]):
         raise BadRequest(f"{', '.join(names)} without a group", hint='name one: group="billing"')
     if not group and not ack:

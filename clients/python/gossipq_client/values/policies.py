@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Literal, TypedDict, get_args
+from typing import Literal, TypedDict, Unpack, get_args
+
+from msgspec import structs
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TopicExists
@@ -44,17 +46,13 @@ class TopicPolicy(TypedDict, total=False):
     group_idle: inputs.Duration | None
 
 
-class GroupPolicy(TypedDict, total=False):
-    """Policy of a group; the docstring of `GroupHandle.configure` explains it."""
+class ConsumePolicy(TypedDict, total=False):
+    """Policies of a group that a consumer can name; the docstring of `Facade.consume` explains them."""
 
     mode: Mode | None
     lease: inputs.Duration | None
-    in_flight_max: int | None
     attempts_max: int | None
     backoff: Backoff | None
-    parked_max: int | None
-    paused: bool | None
-    alarm_lag: int | None
     order: Order | None
     weights: Mapping[str, int] | None
     concurrency: int | None
@@ -63,6 +61,15 @@ class GroupPolicy(TypedDict, total=False):
     flow_rate: str | None
     flow_backlog: int | None
     age_after: inputs.Duration | None
+
+
+class GroupPolicy(ConsumePolicy, total=False):
+    """Policy of a group; the docstring of `GroupHandle.configure` explains it."""
+
+    in_flight_max: int | None
+    parked_max: int | None
+    paused: bool | None
+    alarm_lag: int | None
 
 
 def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
@@ -125,16 +132,12 @@ def topic_options(
     )
 
 
-def group_options(
+def consume_policy(
     *,
     mode: Mode | None = None,
     lease: inputs.Duration | None = None,
-    in_flight_max: int | None = None,
     attempts_max: int | None = None,
     backoff: Backoff | None = None,
-    parked_max: int | None = None,
-    paused: bool | None = None,
-    alarm_lag: int | None = None,
     order: Order | None = None,
     weights: Mapping[str, int] | None = None,
     concurrency: int | None = None,
@@ -144,7 +147,7 @@ def group_options(
     flow_backlog: int | None = None,
     age_after: inputs.Duration | None = None,
 ) -> GroupOptions:
-    """Builds the options of a group. Raises BadRequest."""
+    """Check what a consumer says of its group. Raises BadRequest."""
     if mode not in (None, *MODES):
         raise BadRequest(f"mode={mode!r}", hint=f"use one of {', '.join(MODES)}")
     if order not in (None, *get_args(Order)):
@@ -152,16 +155,8 @@ def group_options(
     return GroupOptions(
         mode=mode,
         lease_ms=_lease_ms(lease),
-        in_flight_max=None
-        if in_flight_max is None
-        else inputs.whole(in_flight_max, "in_flight_max", 1, limits.IN_FLIGHT_HARD_MAX),
         attempts_max=_attempts_max(attempts_max),
         backoff_ms=None if backoff is None else backoff_ms(backoff),
-        parked_max=None
-        if parked_max is None
-        else inputs.whole(parked_max, "parked_max", 1, limits.PARKED_HARD_MAX),
-        paused=paused,
-        alarm_lag=_alarm_lag(alarm_lag),
         order=order,
         weights=None if weights is None else _weights(weights),
         concurrency=_concurrency(concurrency, "concurrency"),
@@ -172,6 +167,28 @@ def group_options(
         age_after_ms=None
         if age_after is None
         else inputs.duration_ms(age_after, "age_after", 0, limits.DELAY_MS_MAX),
+    )
+
+
+def group_options(
+    *,
+    in_flight_max: int | None = None,
+    parked_max: int | None = None,
+    paused: bool | None = None,
+    alarm_lag: int | None = None,
+    **policy: Unpack[ConsumePolicy],
+) -> GroupOptions:
+    """Builds the options of a group. Raises BadRequest."""
+    return structs.replace(
+        consume_policy(**policy),
+        in_flight_max=None
+        if in_flight_max is None
+        else inputs.whole(in_flight_max, "in_flight_max", 1, limits.IN_FLIGHT_HARD_MAX),
+        parked_max=None
+        if parked_max is None
+        else inputs.whole(parked_max, "parked_max", 1, limits.PARKED_HARD_MAX),
+        paused=paused,
+        alarm_lag=_alarm_lag(alarm_lag),
     )
 
 

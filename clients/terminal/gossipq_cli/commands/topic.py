@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq import errors
+from gossipq import errors, limits
 from gossipq.texts import dashed, many, size, typed
 from gossipq.types import partition_of
 from gossipq.values import PartitionStats, TopicInfo
@@ -48,6 +48,11 @@ POLICY = (
         help="records that expire before their first delivery: dead letter, dropped, or delivered once",
     ),
     click.option("--dedup", type=Duration(), help="deduplication: how long an id is remembered"),
+    click.option(
+        "--dedup-count",
+        type=click.IntRange(0, limits.DEDUP_HARD_COUNT),
+        help="deduplication: for how many later ids of its partition an id is remembered",
+    ),
     click.option(
         "--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq why --steps`"
     ),
