@@ -374,7 +374,7 @@ class JobResult(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ResultRun(msgspec.Struct, array_like=True, frozen=True):
-    """What handlers returned for neighbouring records, the first of them at `first`."""
+    """The results of neighbouring records, the first of them at `first`."""
 
     partition: PartitionKey
     first: Offset

@@ -49,17 +49,17 @@ class Mailbox(Protocol):
         message is lost if its connection fails, so it must be sent again."""
 
     def from_client(self, origin: Origin) -> bool:
-        """Whether a message came in by the door for clients. Answers to this actor did not."""
+        """Return whether a message came in by the door for clients. Answers to this actor did not."""
 
     def from_peer(self, origin: Origin) -> bool:
-        """Whether a message came in by the door for peers."""
+        """Return whether a message came in by the door for peers."""
 
     def answerer(self, origin: Origin) -> str:
         """Return the address that this actor sent to, for an answer from there; "" for other messages."""
 
     def stands(self, origin: Origin) -> bool:
-        """Whether the connection of an answer is still in use. After its end `reply` sends nothing to it,
-        because another process may listen at its address; `send` opens another connection."""
+        """Return whether the connection of an answer is still in use. After its end `reply` sends nothing to
+        it, because another process may listen at its address; `send` opens another connection."""
 
     def gone(self) -> list[Origin]:
         """Return connections of clients that ended since the last call, where the platform reports that.
@@ -74,12 +74,12 @@ class Mailbox(Protocol):
         count as THIS_HOST, and so do clients for which a node of this host forwards."""
 
     def crowded(self, origin: Origin) -> bool:
-        """Whether limits.UNREAD_BYTES_MAX of answers wait for a client that does not read them. It gets no
-        more answers until it does."""
+        """Return whether limits.UNREAD_BYTES_MAX of answers wait for a client that does not read them. It
+        gets no more answers until it does."""
 
     def moving(self, origin: Origin) -> bool:
-        """Whether parts of a large message of a client are arriving. Its pings wait behind that message, so
-        it is not silent. False where the platform does not report that."""
+        """Return whether parts of a large message of a client are arriving. Its pings wait behind that
+        message, so it is not silent. False where the platform does not report that."""
 
     def admit(self, members: Iterable[Member]) -> None:
         """Set the nodes of the cluster, this one included. With encrypted doors, only these nodes can
@@ -87,7 +87,7 @@ class Mailbox(Protocol):
         with the keys of these nodes."""
 
     def encrypted(self, origin: Origin) -> bool:
-        """Whether nobody on a network can read the messages of a client and the answers to it."""
+        """Return whether nobody on a network can read the messages of a client and the answers to it."""
 
     def close(self) -> None: ...
 

@@ -198,7 +198,7 @@ def _serve_pages(settings: FrontdoorSettings, board: "Board", clock: Clock, ends
     except ConfigError as error:
         if not settings.admin_auto:
             raise
-        log.warning("%s; the node goes on without", error)
+        log.warning("%s; the node runs without metrics and health", error)
         return
     ends.callback(admin.close)
     log.info("metrics and health: http://%s/metrics /livez /readyz /statusz", settings.admin)

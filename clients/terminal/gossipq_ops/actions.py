@@ -34,7 +34,7 @@ Action = Callable[["Client", Act, bool, "Means"], "Outcome"]  #: (client, act, o
 
 
 class Outcome(NamedTuple):
-    """What a verb would do, or did."""
+    """The outcome of a verb, or of its preview."""
 
     text: str
     row: Mapping[str, Any] = MappingProxyType({})  #: for `-o json`

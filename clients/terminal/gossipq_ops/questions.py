@@ -214,7 +214,7 @@ class Working(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A tick of a schedule, and what became of its record."""
+    """A tick of a schedule, and the state of its record."""
 
     tick_ms: int
     ref: str  #: "" = the tick got no record, because the last one was not done

@@ -87,7 +87,7 @@ class Times(Protocol):
 
 
 class Attempts:
-    """What follows when an attempt at a record ends, by ledger and policy."""
+    """Decides how a record continues when an attempt at it ends: ready again, a retry, or a dead letter."""
 
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         self._ledger = ledger

@@ -69,8 +69,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """The place of the records from some offset up to `end`, and what is known of them
-    without opening their batch.
+    """The place of the records from some offset up to `end`, and the facts about them that need
+    no look into their batch.
     """
 
     entry: Index

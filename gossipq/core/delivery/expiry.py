@@ -32,7 +32,7 @@ class Expiry:
         self.is_behind = False  #: a look was cut short, and another turn must continue it
 
     def concerns(self, partition: PartitionKey) -> bool:
-        """Whether records of a partition may expire."""
+        """Return whether records of a partition may expire."""
         state = self._ledger.partitions[partition]
         return state.expiring > state.first or self._ledger.config(partition).ttl_ms > 0
 
@@ -70,14 +70,14 @@ class Expiry:
         self._forget(view, known)
 
     def _stops(self) -> bool:
-        """Whether another turn must continue this look."""
+        """Return whether another turn must continue this look."""
         stops = self._looks <= 0 or self.holdings.overdue
         self.is_behind |= stops
         return stops
 
     def _may_expire(self, view: PartitionView, state: PartitionState, first: Offset) -> bool:
-        """Whether the slice at `first` has to be read now. Behind the last record with a time to live of its
-        own, records expire in order."""
+        """Return whether the slice at `first` has to be read now. Behind the last record with a time to live
+        of its own, records expire in order."""
         if first < state.expiring:
             return True
         part = self._ledger.slices.at(view.partition, first)

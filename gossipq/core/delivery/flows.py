@@ -40,7 +40,7 @@ ORDERS = (ARRIVAL, BY_PRIORITY, FAIR)
 BY_RANK = tuple(range(PRIORITY_MAX, -1, -1))  #: priorities, the highest first
 WEIGHT = 1  #: of a flow without one of its own
 NONE = -1  #: no entry, no slot
-AGED_SHARE = 10  #: one of so many deliveries is of a lower priority whose records wait too long
+AGED_SHARE = 10  #: one of ten deliveries is of a lower priority whose records wait too long
 AGE_STEPS = 16  #: times of records are kept in steps of this part of `age_after_ms`
 LEVELLED_TURNS = 4  #: a fetch that gets fewer records of each flow does not deviate from its turns
 
@@ -481,8 +481,8 @@ class FlowIndex:
         return least, share
 
     def _first_of(self, level: Level, slot: int, most: int) -> list[Offset]:
-        """Return the first records of a flow, up to `most`, as far as their offsets rise. Those that came
-        back have lower ones behind them.
+        """Return the first records of a flow, up to `most`, as far as their offsets rise. A record that
+        came back is first, so lower offsets can follow it.
         """
         firsts, counts, nexts, entry = self._firsts, self._counts, self._nexts, level.heads[slot]
         found, last, left = list[Offset](), NONE, most

@@ -86,8 +86,8 @@ def alarm_lag(group: GroupConfig, topic: TopicConfig) -> int:
 
 
 def _bounds(kind: type[GroupConfig] | type[TopicConfig]) -> dict[str, inspect.Type]:
-    """Return the types of fields with bounds. Those of GroupDefaults count where both structs have the
-    field, because 0 in [cluster.topic] means that it is not set.
+    """Return the types of fields with bounds. If both structs have a field, the type of GroupDefaults
+    counts, because 0 in [cluster.topic] means that the field is not set.
     """
     types = dict[str, inspect.Type]()
     for defaults in (TopicDefaults, GroupDefaults):

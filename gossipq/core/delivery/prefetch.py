@@ -51,7 +51,7 @@ class Prefetch:
 
     @property
     def resume_at(self) -> int:
-        """A member whose bound was reached gets records again when so many are not started. With
-        fewer at a time, each of them would become a delivery of its own.
+        """Return how many records may be left unstarted when a member that reached its bound gets more. With
+        a higher number, each record that starts would cause a delivery of its own.
         """
         return self.most - max(1, self.most // limits.PREFETCH_GROWTH)

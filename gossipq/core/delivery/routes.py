@@ -56,8 +56,8 @@ def _automaton(patterns: list[list[bytes]]) -> Callable[[list[bytes]], bool]:
     """A test for whether words match one of the patterns. It takes a few steps per word, however
     many and long the patterns are.
 
-    A bit of `reach` is a position in a pattern; it is set if the words so far
-    match what lies before it.
+    A bit of `reach` is a position in a pattern; it is set if the words that
+    were read match the part of the pattern before it.
     """
     exact: dict[bytes, int] = {}  # word -> positions from which it leads one further
     star = hashes = begins = ends = 0  # positions of `*` and `#`, first and last positions

@@ -260,8 +260,8 @@ class Settlement:
 
     @staticmethod
     def _let_acked(view: PartitionView, first: Offset, end: Offset) -> None:
-        """Let acked records leave. Those that may have an exception row wait for the entry, because
-        the row would bring them back when it is due.
+        """Take acked records out of the window. Records that may have an exception row stay until the entry
+        is applied, because the row would redeliver them when it is due.
         """
         view.window.move(first, end, ACKED if view.cursor.exceptional else None)
 

@@ -24,7 +24,7 @@ ROWS_SWEPT = 2  #: rows that an entry with unique names looks at; each adds one,
 
 
 class Asked(NamedTuple):
-    """What the records of a batch ask for, one entry each. NO_NAME: the record has no unique name."""
+    """The unique names that the records of a batch ask for. NO_NAME: the record asks for none."""
 
     names: Sequence[bytes]
     untils: "array[int] | None"  #: ms for which the name is held, 0 = until the record is done; None: all 0

@@ -64,7 +64,7 @@ def _size(name: str, config: TopicConfig) -> int:
 
 
 class Creation:
-    """A waiting request: topics that are being logged, and the answer so far."""
+    """A waiting request: topics that are being logged, and the part of the answer that is known."""
 
     __slots__ = ("asker", "found", "made", "missing", "more", "until_ms")
 

@@ -291,7 +291,7 @@ class WatchRequests:
         }
 
     def serve(self, request: Request) -> None:
-        """Serve a message. Nobody waits for an answer."""
+        """Serve a message that has no answer."""
         self._handlers[type(request.message)](request)
 
 

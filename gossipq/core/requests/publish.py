@@ -174,7 +174,7 @@ class PublishRequests:
     def _fits(
         self, partition: PartitionKey, state: PartitionState, info: BatchInfo, config: TopicConfig
     ) -> bool:
-        """Whether a partition has room for a batch. With overflow `drop_oldest` the oldest records are
+        """Return whether a partition has room for a batch. With overflow `drop_oldest` the oldest records are
         removed, but never records that are not due."""
         if not config.bytes_max:
             return True
@@ -187,8 +187,8 @@ class PublishRequests:
         return not info.columns & DELAY or state.scheduled_bytes + info.size <= scheduled_max
 
     def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
-        """Whether a batch is stored or logged already. It must not be refused then, because a refusal means
-        certainly not stored."""
+        """Return whether a batch is stored or logged already. It must not be refused then, because a refusal
+        means certainly not stored."""
         if self._ledger.knows(partition, info):
             return True
         brings = self._bringing.get((partition, info.producer, info.sequence), 0)

@@ -27,7 +27,7 @@ TICKS_PER_TURN = 64
 ARMED_PER_TURN = 4  #: of a new leader; an expression that has a tick in 28 years costs 10 ms
 AGAIN_MS = 1_000  #: until a tick is tried again that found no space
 PAGE = 100  #: schedules in an answer
-#: an answer that has looked so far ahead ends there, for the same reason
+#: an answer looks ahead for this time at most, for the same reason
 AHEAD_MS = 20 * 365 * limits.DAY_MS
 MISSED, OVERLAP = ("none", "last", "all"), ("allow", "skip", "replace")
 MISSED_MAX = 1_000

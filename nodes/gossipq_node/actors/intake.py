@@ -91,7 +91,8 @@ class Intake:
 
 
 def _cut(arrived: list[Incoming]) -> bool:
-    """Whether the mailbox may hold more messages, because `arrived` reached the limit of one receive."""
+    """Return whether the mailbox may hold more messages, because `arrived` reached the limit of one
+    receive."""
     size = 0
     for message in arrived:
         size += len(message.batch)

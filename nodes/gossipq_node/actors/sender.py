@@ -147,7 +147,8 @@ class Sender:
         self._mailbox.reply(origin, control, bodies or b"")
 
     def refuse(self, origin: Origin, shard: int, request_id: int, refused: RefusedMessage) -> None:
-        """Who asks the wrong worker is told the right one and its term, if they are known."""
+        """Refuse a request. A client that asked the wrong worker learns the right one and its term, if
+        known."""
         if not origin:
             return
         term = 0
@@ -158,14 +159,16 @@ class Sender:
         self._mailbox.reply(origin, encode(refused, shard, request_id, term))
 
     def _direct(self, origin: Origin) -> str:
-        """The better address, for who came through the frontdoor."""
+        """Return the address of this worker for clients that came through the frontdoor; "" for others."""
         return self._settings.endpoint if len(origin) > DIRECT_ORIGIN_PARTS else ""
 
     def _deliver(self, shard: Shard, delivery: Delivery, term: int) -> None:
         """In several frames where the loan counted less than there is: of a batch with one large record and
         many small ones each counts the same."""
         slices, bodies, size, sent = list[Delivered](), list[bytes](), 0, 0
-        opened: dict[Index, batches.Batch] = {}  # records that come again one by one are of few batches
+        opened: dict[
+            Index, batches.Batch
+        ] = {}  # redelivered records are slices of one record each, and mostly of few batches
         first = [part for part in delivery.parts if part.attempt == 1 and not part.again]
         new = Counter([part.time_ms for part in first if part.time_ms])
         for time_ms, parts in new.items():  # most are of one turn
@@ -198,7 +201,7 @@ class Sender:
     def _hand_over(
         self, shard: Shard, delivery: Delivery, term: int, slices: list[Delivered], bodies: list[bytes]
     ) -> bool:
-        """Whether the connection takes it."""
+        """Return whether the connection accepts the delivery."""
         deliver: Message = Deliver(delivery.subscription, slices, delivery.lease_ms)
         frames: Iterable[Sequence[bytes]] = (bodies,)
         if delivery.plain:

@@ -88,8 +88,8 @@ class Session:
         return ownership.producer_of(self.key, number)
 
     def may_less(self, rights: Rights | None) -> bool:
-        """Whether `rights` allow less than those with which the session greeted before. A session that was
-        only expected has not greeted yet."""
+        """Return whether `rights` allow less than those with which the session greeted before. A session that
+        was only expected has not greeted yet."""
         before = self.client.rights
         return (
             bool(self.client.consumer)
@@ -220,7 +220,7 @@ class Sessions:
         return None
 
     def resets(self, origin: Origin) -> bool:
-        """Whether the session of this connection asked for RESET."""
+        """Return whether the session of this connection asked for RESET."""
         session = self._by_origin.get(origin)
         return session is not None and session.resets
 
@@ -229,8 +229,8 @@ class Sessions:
         self._greeted[origin][shard] = term
 
     def knows(self, origin: Origin, shard: ShardId, term: int) -> bool:
-        """Whether a ping may be answered. A client that relies on RESET owns in a shard what it got there
-        on this connection, in the term of its HELLO.
+        """Return whether a ping may be answered. A client that relies on RESET owns in a shard what it got
+        there on this connection, in the term of its HELLO.
 
         A leader that was killed could not send RESET, and the worker that leads now may know the session
         from another shard. A frontdoor that forwards may use another connection, and subscriptions of the
@@ -245,7 +245,8 @@ class Sessions:
         return taken
 
     def renews(self, origin: Origin, now_ms: int) -> bool:
-        """Whether this ping renews leases: at most one in half a ping interval does, however many arrive."""
+        """Return whether this ping renews leases: at most one in half a ping interval does, however many
+        arrive."""
         session = self._by_origin[origin]
         if now_ms < session.renewed_ms + PING_MS // 2:
             return False

@@ -1,4 +1,4 @@
-"""What a worker has counted, over all lives of its shards."""
+"""The counters of a worker. They continue when its shards are opened again."""
 
 import os
 from collections import deque

@@ -54,7 +54,7 @@ class Timings:
             self.publish.add(now_us - read_us, batches)
 
     def forget(self) -> None:
-        """What was under way is not confirmed any more."""
+        """Forget the batches that wait for a confirm, since the store was reopened and they get none."""
         self._waiting.clear()
 
     def rows(self) -> list[Timing]:

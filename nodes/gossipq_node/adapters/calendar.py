@@ -32,7 +32,7 @@ class CronCalendar:
 
     def after(self, cron: str, zone: str, time_ms: int) -> int | None:
         ticks = CronSim(cron, datetime.fromtimestamp(time_ms // 1_000, _zone(zone)))
-        # when an hour repeats, cronsim goes on from the first of both, and its next ticks can be over
+        # when an hour repeats, cronsim continues from the first of both, so its next ticks can be in the past
         return next((tick_ms for tick_ms in map(_ms, ticks) if tick_ms > time_ms), None)
 
     def before(self, cron: str, zone: str, time_ms: int) -> int | None:

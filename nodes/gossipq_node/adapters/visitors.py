@@ -123,7 +123,7 @@ class Visitors:
                 visitor.spoke = visitor.nameless = True
 
     def due(self, now_s: float) -> bool:
-        """Whether it is time to check all connections, not only the new ones."""
+        """Return whether it is time to check all connections, not only the new ones."""
         return now_s >= self._all_look_s
 
     def look(self, now_s: float, all_taken: bool) -> None:
@@ -159,7 +159,7 @@ class Visitors:
         self._set_look()
 
     def moving(self, fd: int) -> bool:
-        """Whether a part of an incomplete message came from a connection in the last second or two."""
+        """Return whether a part of an incomplete message came from a connection in the last second or two."""
         visitor = self._by_fd.get(fd)
         return visitor is not None and visitor.moving
 
@@ -168,7 +168,7 @@ class Visitors:
         visitor.moving, visitor.came = received > max(visitor.came, visitor.bytes), received
 
     def _is_endless(self, visitor: Visitor) -> bool:
-        """Whether too many bytes have come since the last complete message."""
+        """Return whether too many bytes have come since the last complete message."""
         return visitor.came - visitor.bytes > (ENDLESS_BYTES if visitor.spoke else self._first_bytes)
 
     def hang_up(self, fd: int) -> None:
@@ -200,7 +200,7 @@ def _address(fd: int) -> str:
 
 
 def _local(address: str) -> bool:
-    """Whether an address is of this host; all programs on it share one address."""
+    """Return whether an address is of this host; all programs on it share one address."""
     return not address or address == "::1" or address.startswith(("127.", "::ffff:127."))
 
 

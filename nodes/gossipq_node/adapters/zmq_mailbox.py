@@ -184,8 +184,8 @@ class Connections:
         return [name for name in look if self._is_gone(name, self.doubted[name] <= now_s)]
 
     def _is_gone(self, name: bytes, certain: bool) -> bool:
-        """Whether a connection has ended. The monitor may report an end before the ROUTER notices it, so a
-        connection that seems alive is checked again a moment later (`certain`)."""
+        """Return whether a connection has ended. The monitor may report an end before the ROUTER notices it,
+        so a connection that seems alive is checked again a moment later (`certain`)."""
         try:
             self._router.send(name, _MORE)
             self._router.send(_STILL_THERE, _NOW)
@@ -228,7 +228,7 @@ class Connections:
         return self._sent[name] - found
 
     def moving(self, name: bytes) -> bool:
-        """Whether parts of an incomplete message are arriving."""
+        """Return whether parts of an incomplete message are arriving."""
         return name in self.known and self.visitors.moving(self.known[name])
 
     def look(self, now_s: float) -> None:
@@ -245,7 +245,7 @@ class Connections:
             visitors.look_at_newcomers(self._by_fd, now_s, self._all_taken())
 
     def _all_taken(self) -> bool:
-        """Whether no complete message waits in the ROUTER."""
+        """Return whether no complete message waits in the ROUTER."""
         return not int(self._router.get(zmq.EVENTS)) & _IN
 
     def close(self) -> None:
@@ -575,7 +575,7 @@ class ZmqMailbox:
         return origin[0] not in (PEERS, DEALER)
 
     def from_peer(self, origin: Origin) -> bool:
-        """Whether a message came in by the ROUTER for peers."""
+        """Return whether a message came in by the ROUTER for peers."""
         return origin[0] == PEERS
 
     def answerer(self, origin: Origin) -> str:
@@ -626,7 +626,7 @@ class ZmqMailbox:
 
     @property
     def _locked(self) -> bool:
-        """Whether the door for peers is encrypted."""
+        """Return whether the door for peers is encrypted."""
         return self._keys is not None and self._keys.encrypts
 
     def admit(self, members: Iterable[Member]) -> None:

@@ -340,8 +340,8 @@ class Actions:
         return {"Messages": [_shown(lease, said, queue) for lease in leases]} if leases else {}
 
     async def _received(self, asked: Asked, queue: Queue, n: int, wait_s: float) -> list[Message]:
-        """Return records to deliver. Those received too often go to the
-        dead letter queue instead.
+        """Return records to deliver. A record that was received too often goes to the dead letter
+        queue instead.
         """
         deadline_ms = asked.caller.now_ms() + round(wait_s * 1000)
         while True:

@@ -158,8 +158,8 @@ def _is_slim(record: shapes.Record) -> bool:
 async def _publish_list(
     mq: Client, topic: str, records: Sequence[shapes.Record], options: shapes.Publish, again: str
 ) -> Receipt:
-    """Publish records in order. Those with their own options are published
-    one by one, in one batch.
+    """Publish records in order. If a record has options of its own, each record is posted by itself; the
+    client still sends them together.
     """
     if all(map(_is_slim, records)):
         return await _publish_slim(mq, topic, records, options, again)

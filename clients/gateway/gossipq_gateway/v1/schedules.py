@@ -32,7 +32,7 @@ async def delete_schedule(call: Call) -> shapes.Changed:
 
 
 async def pause_schedule(call: Call) -> shapes.Changed:
-    """Stop the ticks of a schedule. Those of this time are not missed."""
+    """Stop the ticks of a schedule until it is resumed. A tick of the pause never gets a record."""
     return _changed(await call.caller.mq.schedules.pause(*_named(call)), "pause", call)
 
 

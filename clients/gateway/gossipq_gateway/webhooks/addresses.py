@@ -1,4 +1,4 @@
-"""Where a webhook may be sent: never to an address inside, unless its hook allows that."""
+"""Checks the address of a webhook: it must not be in a private network, unless its hook allows that."""
 
 import asyncio
 import socket

@@ -1,1 +1,1 @@
-"""What programs hold: the client, its messages and subscriptions, in two dresses, `sync` and `aio`."""
+"""The client of a program, its messages and subscriptions: blocking in `sync`, for asyncio in `aio`."""

@@ -164,7 +164,7 @@ def show(choices: Choices, topic: str, name: str) -> None:
 @click.argument("name")
 @pass_choices
 def pause(choices: Choices, topic: str, name: str) -> None:
-    """Stop the ticks of a schedule. Those of this time are not missed.
+    """Stop the ticks of a schedule until it is resumed. A tick of the pause never gets a record.
 
     \b
     gossipq schedule pause reports nightly

@@ -816,7 +816,7 @@ class Facade:
         missed_max=100: with missed="all", the newest ticks that get a record
         overlap="allow": while a group has not finished the last record: "allow" the next one, "skip" the
             tick, or "replace" the record if no consumer has it
-        paused=False: no ticks until `schedules.resume`; those of that time are not missed
+        paused=False: no ticks until `schedules.resume`; a tick of that time never gets a record
         key, headers, route, partition, ttl, lease, attempts_max, backoff, flow, priority, keep_result: of
             each record, as in `publish`
         """
