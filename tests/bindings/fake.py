@@ -57,8 +57,8 @@ class FakeNode(threading.Thread):
         delay_s: float = 0.0,
     ) -> None:
         super().__init__(daemon=True)
-        self._context = zmq.Context()
-        self._router = self._context.socket(zmq.ROUTER)
+        self._sockets = zmq.Context()
+        self._router = self._sockets.socket(zmq.ROUTER)
         self._router.linger = 0
         self.endpoint = f"tcp://127.0.0.1:{self._router.bind_to_random_port('tcp://127.0.0.1')}"
         #: addresses of its own for more leaders
@@ -67,7 +67,7 @@ class FakeNode(threading.Thread):
             for i in range(leaders)
         ]
         self._answer, self.said, self._over = answer, list[Said](), threading.Event()
-        self._name, self._offset = b"", 0
+        self._peer, self._offset = b"", 0
         self._shards, self._delay_s = shards, delay_s
         self._under_way = deque[tuple[float, list[bytes]]]()
 
@@ -80,7 +80,7 @@ class FakeNode(threading.Thread):
     ) -> None:
         self._over.set()
         self.join()
-        self._context.destroy(0)
+        self._sockets.destroy(0)
 
     def verbs(self) -> list[int]:
         return [verb for verb, *_ in self.said]
@@ -91,7 +91,7 @@ class FakeNode(threading.Thread):
                 self._router.send_multipart(self._under_way.popleft()[1])
             if not self._router.poll(20):
                 continue
-            self._name, control, *body = self._router.recv_multipart()
+            self._peer, control, *body = self._router.recv_multipart()
             _, _, verb, shard, _, request, _ = HEADER.unpack_from(control)
             said = verb, shard, request, msgpack.decode(control[HEADER.size :]), body
             self.said.append(said)
@@ -109,7 +109,7 @@ class FakeNode(threading.Thread):
         self._send(head + msgpack.encode(fields), *body)
 
     def _send(self, *frames: bytes) -> None:
-        message = [self._name, *frames]
+        message = [self._peer, *frames]
         if self._delay_s or threading.current_thread() is not self:  # a socket is for one thread
             self._under_way.append((time.monotonic() + self._delay_s, message))
         else:

@@ -80,7 +80,7 @@ class Producer(threading.Thread):
 
     def __init__(self, port: int, topic: str, name: str) -> None:
         super().__init__()
-        self._port, self._path, self._name = port, f"Producers/Conn/{topic}/{name}", name
+        self._port, self._path, self._producer = port, f"Producers/Conn/{topic}/{name}", name
         self.confirmed: list[str] = []
         self.over = False
 
@@ -90,7 +90,7 @@ class Producer(threading.Thread):
             with ExitStack() as stack, suppress(OSError, WebSocketException, TimeoutError):
                 line = dial(stack, self._port, self._path)
                 while not self.over:
-                    sent = [f"{self._name}-{number + at}" for at in range(WINDOW)]
+                    sent = [f"{self._producer}-{number + at}" for at in range(WINDOW)]
                     number += WINDOW
                     for text in sent:
                         line.send(f'{{"MessageData":"{text}"}}')

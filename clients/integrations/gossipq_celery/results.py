@@ -125,7 +125,8 @@ class GossipqBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):
             parts.hostname or "localhost", parts.port or PORT, parts.password, options
         )
         self.expires = self.prepare_expires(expires, type=int)
-        lifetime_s = min(max(self.expires or LIFETIME_S_MAX, self.chord_expires or 0, 60), LIFETIME_S_MAX)
+        chord_expires = getattr(self, "chord_expires", None)  # not in Celery 5.6, which Airflow needs
+        lifetime_s = min(max(self.expires or LIFETIME_S_MAX, chord_expires or 0, 60), LIFETIME_S_MAX)
         self.keyed = KeyedTopic(self.broker, topic_of(parts.path or "", TOPIC), lifetime_s)
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages

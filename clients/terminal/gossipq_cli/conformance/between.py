@@ -51,8 +51,8 @@ class Server(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._context = zmq.Context()
-        self._front = self._context.socket(zmq.ROUTER)
+        self._sockets = zmq.Context()
+        self._front = self._sockets.socket(zmq.ROUTER)
         self._front.linger = 0
         self.endpoint = f"tcp://127.0.0.1:{self._front.bind_to_random_port('tcp://127.0.0.1')}"
         self._over = threading.Event()
@@ -73,7 +73,7 @@ class Server(threading.Thread):
     def end(self) -> None:
         self._over.set()
         self.join()
-        self._context.destroy(linger=0)
+        self._sockets.destroy(linger=0)
 
 
 class Tap(Server):
@@ -102,7 +102,7 @@ class Tap(Server):
 
     def _hear(self, name: bytes, said: Frames) -> None:
         if name not in self._ways:
-            self._ways[name] = way = self._context.socket(zmq.DEALER)
+            self._ways[name] = way = self._sockets.socket(zmq.DEALER)
             way.connect(self._server)
             self._poller.register(way, zmq.POLLIN)
         self._count(said)
