@@ -44,8 +44,8 @@ OF_GROUP = {
         "lets more records be in flight", "gossipq group set {topic} {group} --in-flight-max {count}"
     ),
     "limited": NextStep(
-        "ends the limits of the group",
-        "gossipq group set {topic} {group} --concurrency 0 --flow-concurrency 0 --rate none --flow-rate none",
+        "ends the limit that it waits for; the group keeps the others",
+        "gossipq group set {topic} {group} --{limit} {off}",
     ),
     "keys blocked": NextStep(
         "lets more records wait behind others of their key",

@@ -558,6 +558,12 @@ class TestWhy:
         assert isinstance(found, Explained)
         return found.standings[0].because, found.lines
 
+    @staticmethod
+    def next_step(worker: FakeWorker, partition: PartitionKey, offset: int) -> str:
+        found = ask(worker, Why(Ref(partition, offset)))
+        assert isinstance(found, Explained)
+        return found.standings[0].next
+
     def test_it_names_flow_and_priority(self) -> None:
         worker = FakeWorker()
         partition = consumer(worker, GroupOptions(order="fair", in_flight_max=1), records=1)
@@ -695,10 +701,16 @@ class TestRate:
         publish(worker, partition, ["ada"] * 10)
         because, _ = TestWhy.explained(worker, partition, 5)
         assert because == "it waits for the rate of flow ada, 1 s"
+        assert TestWhy.next_step(worker, partition, 5) == "gossipq group set orders billing --flow-rate none"
         set_group(worker, partition, GroupOptions(flow_rate=Rate(), flow_concurrency=1))
         worker.turn()
         because, _ = TestWhy.explained(worker, partition, 5)
         assert because == "flow ada is at its limit of 1 record in flight, at ada"
+        step = TestWhy.next_step(worker, partition, 5)
+        assert step == "gossipq group set orders billing --flow-concurrency 0"
+        set_group(worker, partition, GroupOptions(flow_concurrency=0))
+        worker.turn()
+        assert "limit" not in TestWhy.explained(worker, partition, 5)[0]
 
 
 class TestBacklog:

@@ -157,6 +157,12 @@ def window_full(world):
     world.join(ADA)
 
 
+def limited(world):
+    world.config = GroupOptions(order="fair", concurrency=1)
+    world.store(2)
+    world.join(ADA)
+
+
 def unmatched(world):
     world.store(route=b"us")
     world.join(ADA, routes=["eu"])
@@ -185,6 +191,7 @@ def behind_a_failed_key(world):
         (dead, 0, "dead"),
         (acked, 0, "acked"),
         (window_full, 1, "ready"),
+        (limited, 1, "ready"),
         (unmatched, 0, "parked"),
         (behind_a_held_key, 1, "parked"),
         (behind_a_failed_key, 1, "parked"),
@@ -210,6 +217,7 @@ def test_the_next_step_changes_the_record(make, offset, state) -> None:
         (retrying, "retrying"),
         (unmatched, "unmatched"),
         (window_full, "window full"),
+        (limited, "limited"),
     ],
 )
 def test_the_next_step_changes_the_group(make, state) -> None:

@@ -104,6 +104,14 @@ class Named(NamedTuple):
         return Ref(self.partition, self.offset, self.entry, self.record)
 
 
+class LimitInForce(NamedTuple):
+    """A limit that keeps a record back."""
+
+    because: str
+    option: str  #: of `gossipq group set`
+    off: str  #: value of that option that ends the limit
+
+
 def find(ledger: Ledger, ref: Ref) -> Named:
     """The record of a ref: it has an offset by now, or is scheduled, or waits for jobs, or was voided before.
     Raises UnknownRecord, BadRequest.
@@ -361,23 +369,27 @@ class ExplainRequests:
             return f"{whose} of priority {priority} takes turns with {many(others, 'other flow')}"
         return f"{says(life.OPEN)}; its priority is {priority}"
 
-    def _limit_of(self, view: PartitionView, offset: Offset) -> str:
-        """Which limit keeps a record back that could be delivered; "" if none does."""
+    def _limit_of(self, view: PartitionView, offset: Offset) -> LimitInForce | None:
+        """Return the limit that keeps a record back that could be delivered; None if none does."""
         group, flows, bounds = view.group, view.flows, view.flow_limits
         now_ms, config = self._dispatch.turn.boot_ms, group.state.config
         if group.limits is not None and group.limits.allowed(group.in_flight, now_ms) <= 0:
             if group.in_flight >= group.limits.most:
                 count = many(group.in_flight, "record")
-                return f"the group is at its limit of {count} in flight, at {_holders(view)}"
+                because = f"the group is at its limit of {count} in flight, at {_holders(view)}"
+                return LimitInForce(because, "concurrency", "0")
             left_ms = ceil((group.limits.next_ms or now_ms) - now_ms)
-            return f"it waits for the rate of the group, {span(max(1, left_ms))}"
+            because = f"it waits for the rate of the group, {span(max(1, left_ms))}"
+            return LimitInForce(because, "rate", "none")
         flow, whose = self._flow_at(view, offset)
         if flows is None or bounds is None or flow not in flows.held:
-            return ""
+            return None
         if bounds.is_full(flow):
             count = many(config.flow_concurrency, "record")
-            return f"{whose} is at its limit of {count} in flight, at {_holders(view)}"
-        return f"it waits for the rate of {whose}, {span(max(1, ceil(bounds.next_ms(flow) - now_ms)))}"
+            because = f"{whose} is at its limit of {count} in flight, at {_holders(view)}"
+            return LimitInForce(because, "flow-concurrency", "0")
+        because = f"it waits for the rate of {whose}, {span(max(1, ceil(bounds.next_ms(flow) - now_ms)))}"
+        return LimitInForce(because, "flow-rate", "none")
 
     def _flow_at(self, view: PartitionView, offset: Offset) -> tuple[int, str]:
         """Return the hash of a record's flow, and the flow in words."""
@@ -597,8 +609,8 @@ class ExplainRequests:
             return "window full", because, wider
         if view is None or view.flows is None:
             return "moving", says(life.OPEN), step("moving")
-        if because := self._limit_of(view, offset):
-            return "limited", because, step("limited")
+        if (limit := self._limit_of(view, offset)) is not None:
+            return "limited", limit.because, step("limited", limit=limit.option, off=limit.off)
         return "moving", self._turn_of(view, offset), step("moving")
 
     def _acked(self, name: str, named: Named, group_id: int) -> Standing:
