@@ -22,6 +22,7 @@ from sim.job_checks import JOB_CHECKS
 from sim.joining import JOIN_CHECKS
 from sim.names import NAME_CHECKS
 from sim.plans import PLAN_CHECKS
+from sim.progress import PROGRESS_CHECKS
 from sim.results import RESULT_CHECKS
 
 Check = Callable[[History], Iterator[str]]
@@ -345,6 +346,7 @@ CHECKS: list[Check] = [
     *JOB_CHECKS,
     *PLAN_CHECKS,
     *NAME_CHECKS,
+    *PROGRESS_CHECKS,
     *RESULT_CHECKS,
     *CANCEL_CHECKS,
     *JOIN_CHECKS,

@@ -33,6 +33,7 @@ from gossipq.types import partition_key
 from gossipq.values import GroupOptions, JobResult, Message, Range, ResultRun, Start, TopicOptions
 from gossipq.wire import batch as batches
 from sim.history import LOOSE, AckConfirmed, Confirmed, Pushed, Seen, TopicSaid
+from sim.progress import Reports
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -274,6 +275,7 @@ class Consumer(Party):
         self.began: set[tuple[int, int, int]] = set()
         self.acking: dict[int, tuple[list[tuple[int, int, int]], bool]] = {}
         self.recalling = 0  #: the request that asks for its credit back
+        self.reports = Reports(self)
         self.look()
 
     def look(self) -> None:
@@ -353,6 +355,7 @@ class Consumer(Party):
             if answer.attempt > 1 or takes_ms > SOON_MS:  # shorter work ends before the report would arrive
                 self.world.at(takes_ms // 3, self.begin, held)
             self.world.at(takes_ms, self.worked, held)
+            self.reports.begin(answer.partition, answer.offset, takes_ms)
         elif isinstance(answer, Recalled) and request_id == self.recalling:
             self.recalling = 0
             self.world.history.count("recalled")
@@ -362,6 +365,8 @@ class Consumer(Party):
         elif isinstance(answer, Cancelled):
             # it keeps working, so that the leader must refuse its ack
             self.world.history.count("told of a cancel")
+        elif request_id in self.reports.waiting:
+            self.reports.answered(request_id, term, answer, sent_ms)
         elif isinstance(answer, Acked) and request_id in self.acking:
             ranges, well = self.acking.pop(request_id)
             for done in ranges:

@@ -170,6 +170,19 @@ class JobHeard(NamedTuple):
     offset: int
     state: str
     value: bytes
+    term: int = 0
+    text: str = ""  #: of the report of progress that it shows; "" = none
+
+
+class Reported(NamedTuple):
+    """A report of progress, of which there is one with this text."""
+
+    asked_ms: int
+    stored_ms: int  #: when its answer was sent; -1: none came, or it was refused
+    term: int  #: of the leader that answered
+    partition: int
+    offset: int
+    text: str
 
 
 class Copy(NamedTuple):
@@ -283,6 +296,8 @@ class History:
         self.joins: dict[bytes, JoinAsked] = {}  #: by value
         self.joined: list[bytes] = []  #: values whose joins were confirmed
         self.keeps_results = False  #: consumers send a result with each ack
+        self.keeps_progress = False  #: consumers report how far they are
+        self.reports: dict[str, Reported] = {}  #: by text
         self.heard_jobs: list[JobHeard] = []
         #: by consumer, the highest credit in records that it had at a time
         self.lent: Counter[str] = Counter()

@@ -915,6 +915,37 @@ def jobs_are_asked_for_as_their_acks_come(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(results, "WAITS_MS", (0,))
 
 
+def everybody_reports(patch: pytest.MonkeyPatch) -> None:
+    """Let consumers report their progress in each run."""
+    everybody_has_results(patch)
+    patch.setattr(world, "PROGRESS_SHARE", 1.0)
+
+
+def first_reports_stay(patch: pytest.MonkeyPatch) -> None:
+    """A copy keeps the first report of a record, and drops later ones."""
+    report = Results.report
+
+    def first(results: Results, entry: Entry, payload: payloads.ProgressReports) -> outcomes.Outcome:
+        group_id = payload.group_id
+        rows = [row for row in payload.rows if results.progress(row.partition, row.offset, group_id) is None]
+        return report(results, entry, payloads.ProgressReports(group_id, rows))
+
+    patch.setattr(Results, "report", first)
+
+
+def reports_outlive_their_jobs(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes reports of records that their consumer has acked, and the copies store them."""
+    report = Results.report
+
+    def late(results: Results, entry: Entry, payload: payloads.ProgressReports) -> outcomes.Outcome:
+        with pytest.MonkeyPatch.context() as each:
+            each.setattr(Results, "_open_attempt", lambda *_: 1)
+            return report(results, entry, payload)
+
+    patch.setattr(Results, "report", late)
+    patch.setattr(Settlement, "holds", lambda *_: True)
+
+
 def results_without_acks(patch: pytest.MonkeyPatch) -> None:
     """The result of a lost ack is stored."""
     put = Results._put
@@ -1314,6 +1345,8 @@ PLANTED: dict[str, Planted] = {
         Planted(results_without_acks, "P26", under=everybody_has_results),
         Planted(acks_without_results, "P26", under=everybody_has_results),
         Planted(ends_before_they_are_stored, "P26", under=jobs_are_asked_for_as_their_acks_come),
+        Planted(first_reports_stay, "P29", under=everybody_reports),
+        Planted(reports_outlive_their_jobs, "P29", under=everybody_reports),
         Planted(leaders_confirm_when_they_resign, "P1", under=leaders_are_cut_off),
         Planted(answered_twice_after_a_fault, "P25", under=requests_meet_faults),
         Planted(high_priorities_starve, "I19", modes=("fair",)),

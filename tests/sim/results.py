@@ -1,19 +1,21 @@
 """A client that asks for jobs and waits for them, and the checks of results (P26)."""
 
 from collections.abc import Iterator
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gossipq.messages import AskJob, Job
 from gossipq.values import Ref
 from sim.clients import PATIENCE_MS, Party
 from sim.history import History, JobHeard
+from sim.progress import GROUP, lately_reported
 
 if TYPE_CHECKING:
     from sim.world import World
 
 RESULTS_SHARE = 0.3  #: of the runs: their consumers send a result with each ack
-GROUP = "g"
 WAITS_MS = (0, 300, 2_000)
+REPORTED_SHARE = 0.6  #: of the questions: about a record of which something was reported lately
 
 
 class Asker(Party):
@@ -22,6 +24,7 @@ class Asker(Party):
     def __init__(self, world: "World") -> None:
         super().__init__(world, "asker")
         self.partition = self.waiting = self.asked_ms = self.newest = 0
+        self.reports_dice = Random(f"{world.seed}/asker/reports")
         self.next()
 
     def next(self) -> None:
@@ -37,6 +40,10 @@ class Asker(Party):
 
     def choose(self) -> int:
         """The offset of the record to ask for."""
+        if self.world.history.keeps_progress and self.reports_dice.random() < REPORTED_SHARE:
+            offset = lately_reported(self.world.history, self.reports_dice, self.partition)
+            if offset >= 0:
+                return offset
         return self.dice.randrange(self.newest + 3)
 
     def again(self, request_id: int) -> None:
@@ -50,7 +57,9 @@ class Asker(Party):
         if isinstance(answer, Job):
             job, offset = answer.job, answer.job.ref.offset
             self.newest = max(self.newest, offset)
-            row = JobHeard(self.asked_ms, sent_ms, self.partition, offset, job.state, job.value)
+            row = JobHeard(
+                self.asked_ms, sent_ms, self.partition, offset, job.state, job.value, term, job.text
+            )
             self.world.history.heard_jobs.append(row)
             self.world.history.count(f"job {job.state}")
         elif getattr(answer, "code", "") == "not_leader":

@@ -38,6 +38,7 @@ from sim.joining import JOINS_SHARE, Joiner
 from sim.names import NAMES_SHARE, name_parties
 from sim.node import WALL_MS, Node
 from sim.plans import PLANS_SHARE, Planner
+from sim.progress import PROGRESS_SHARE
 from sim.results import RESULTS_SHARE, Asker
 from sim.rivals import Liar, Rival
 from sim.small import small
@@ -175,6 +176,8 @@ class World:
         else:
             self.operator = Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
         self.history.keeps_results = Random(f"{seed}/results").random() < RESULTS_SHARE
+        reports = Random(f"{seed}/progress").random() < PROGRESS_SHARE
+        self.history.keeps_progress = reports and self.history.keeps_results
         pause_ms = self.dice.choice((50, 150, 400))
         parties: list[Party] = [
             self.admin,
