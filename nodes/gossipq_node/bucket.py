@@ -37,10 +37,11 @@ class Bucket:
             raise refusal(f"invalid bucket URI {uri}: # and ? are not allowed", hint="pass s3://bucket/name")
         self.obstore: Any = obstore
         self.uri, self._count = re.sub("^s3a:", "s3:", uri.rstrip("/")), 0
+        # objects are written to a file here first: an upload that breaks off leaves no object
         self._here = Path(tempfile.mkdtemp(prefix="gossipq-"))
         try:
             self._store: Any = from_url(self.uri, client_options={"allow_http": True})
-            self.listed(prefix)
+            self.listed(prefix)  # wrong credentials fail now, and not after an hour of work
         except (obstore.exceptions.BaseError, Unreachable, ValueError) as error:
             self.close()
             raise refusal(f"{uri} cannot be used: {_first_line(error)}", hint=HOW) from None
@@ -56,7 +57,7 @@ class Bucket:
         try:
             yield
         except (errors.AlreadyExistsError, errors.NotFoundError, FileNotFoundError):
-            raise
+            raise  # no trouble of the store: `create` and `fetched` decide about these
         except errors.BaseError as error:
             hint = "it may pass: run it again"
             raise Unreachable(f"{self.uri}/{what}: {_first_line(error)}", hint=hint) from error

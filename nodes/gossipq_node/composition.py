@@ -247,6 +247,7 @@ class Composition:
         # read once: these files may be gone when the frontdoor restarts
         self._admin_token = trust.read(config.node.admin_token_file, "node.admin_token_file")
         self.warnings = tuple(self._warnings())
+        # name and number of shards are those of the founding, even if the file says otherwise
         founded = {"cluster.name": manifest.cluster_name, "cluster.shards": manifest.shards}
         self.options = options_of(config) | {
             key: msgspec.json.encode(value).decode() for key, value in founded.items()

@@ -94,6 +94,7 @@ def reachable(loaded: Loaded) -> Loaded:
     If none is given, it listens where this host reaches the inviting node. Raises ConfigError.
     """
     invited = next(filter(None, map(invitation, loaded.config.cluster.join)), None)
+    # an address that the operator gave counts
     if invited is None or loaded.origins["node.bind"] != DEFAULT:
         return loaded
     there = endpoint(f"tcp://{invited.address}", "cluster.join")
@@ -156,6 +157,7 @@ def belong(
     if mode != "standalone" and (moved := directory.moved()) is not None:
         return rejoin(loaded, directory, moved, mode, log)
     waits = bool(cluster.join or config.node.peer) or cluster.expect > 1
+    # 0: the cluster that the node joins says how many shards it has
     shards = cluster.shards if origins["cluster.shards"] != "default" or not waits else 0
     manifest = directory.prepare(cluster.name, 1 if witness else workers_of_new(config), shards, witness)
     if witness and not manifest.witness:
@@ -199,6 +201,7 @@ def complain(error: GossipqError, stream: TextIO) -> int:
     print(f"error: {error.message}", file=stream)
     if error.hint:
         print(f" hint: {error.hint}", file=stream)
+    # systemd does not start a service again that ended with EXIT_CONFIG
     stays = isinstance(error, ConfigError | NotAdmitted) and not error.retryable
     return EXIT_CONFIG if stays else EXIT_FAILED
 
@@ -274,6 +277,8 @@ def _tell_of_cores(config: Config, manifest: DirectoryManifest, log: logging.Log
     """Log if the machine has cores for more workers."""
     node, has = config.node, manifest.workers
     cores = min(machine.worker_count(), limits.WORKERS_MAX, manifest.shards)
+    # The node keeps its number of workers: each has a store of its own, and another number moves shards from
+    # store to store, which `store reshard` does while the node is stopped.
     if not node.workers and cores > has:
         text = (
             "%d workers as the directory was made for; this machine has %d cores: gossipq store reshard "

@@ -55,6 +55,7 @@ def _stats(
     for shard in sorted(shards, key=lambda shard: shard.id):
         if shard.id < begin:
             continue
+        # only the shard at which the last page ended continues; the others begin with their first row
         after = (row[0], row[1]) if shard.id == begin else (-1, -1)
         left = limits.LIST_ROWS_MAX - len(reply.partitions) - len(reply.groups)
         partitions, groups, last = shard.stats(settings.worker, shown, after, left)
@@ -66,7 +67,7 @@ def _stats(
 
 
 def _after(after: list[int]) -> Sequence[int]:
-    """The position where a page begins. Raises BadRequest."""
+    """Return the position where a page begins. Raises BadRequest."""
     if after and (len(after) != len(BEGINNING) or not all(-1 <= each <= NUMBER_MAX for each in after)):
         raise BadRequest(f"after = {after}", hint="pass the `more` value of the previous page")
     return after or BEGINNING
@@ -103,6 +104,7 @@ def _clients(
         if len(rows) >= limits.LIST_ROWS_MAX or size >= limits.LIST_BYTES_MAX:
             return Clients(rows, rows[-1].session)
         rows.append(_client(session, settings, shards, now))
+        # an estimate of the row in bytes: a page must fit into one control frame
         size += 400 + sum(100 + len(each.topic) + len(each.group.encode()) for each in rows[-1].subscriptions)
     return Clients(rows)
 

@@ -31,7 +31,7 @@ CLIENT = Client(bytes(16), "restore")
 
 class TopicRemoval:
     def __init__(self, stores: Sequence[LmdbStore], manifest: DirectoryManifest) -> None:
-        """Opens the shards. Raises StoreError."""
+        """Open the shards, and wait until this process leads them all. Raises StoreError."""
         self._stores = stores
         self._clock = SystemClock()
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
@@ -61,6 +61,7 @@ class TopicRemoval:
         ids = {info.id for info in known} | installing
         held = [(shard.id, info) for shard in self._shards for info in shard.held_topics()]
         stale = [(shard_id, info) for shard_id, info in held if info.id not in ids]
+        # A point of a backup can have a shard from before a removal and the register from after it.
         for shard_id, info in stale:
             self._step(shard_id, (), 0, InstallTopic(info, deleted=True))
         for name in names:
@@ -90,6 +91,7 @@ class TopicRemoval:
                 why = "; ".join(self._turn.stopped.values()) or trouble
                 raise StoreError(f"the restored cluster {why}", "restore an older point: --as-of")
             self._run_turn()
+            # elections and sweeps wait for timers, which need the time to pass
             if not self._turn.again:
                 time.sleep(PAUSE_S)
 
