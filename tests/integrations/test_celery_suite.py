@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         item.add_marker(pytest.mark.timeout(300), append=False)
 """
+#: Each Python of the suite knows gossipq://, also a `celery worker` that a test starts.
+AT_START = "import gossipq_celery\n"
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,7 @@ def suite_in(folder: Path) -> Path:
     shutil.copytree(source / "t", suite / "t", ignore=shutil.ignore_patterns("unit", "smoke"))
     shutil.copy(source / "pyproject.toml", suite)
     (suite / "patient.py").write_text(PLUGIN)
+    (suite / "sitecustomize.py").write_text(AT_START)
     return suite
 
 
@@ -79,8 +82,6 @@ def run_suite(suite: Path, broker: str, backend: str, redis_port: int) -> dict[s
     plugins = [
         "-p",
         "celery.contrib.pytest",
-        "-p",
-        "gossipq_celery",
         "-p",
         "patient",
         "-p",
