@@ -130,7 +130,7 @@ class TestIndex:
             index.append(5, id_hash(b"%d" % at), at, at + 1)
         level = index.levels[5]
         slots = sys.getsizeof(level.slots) + sum(map(sys.getsizeof, level.slots)) + 28 * len(level.slots)
-        arrays = (level.flows, level.heads, level.tails, level.deficits, level.turns)
+        arrays = (level.flows, level.heads, level.tails, level.deficits, level.owed, level.sizes, level.turns)
         entries = (index._firsts, index._counts, index._nexts)
         assert (slots + sum(map(sys.getsizeof, (*arrays, *entries)))) / 100_000 < 200
 
