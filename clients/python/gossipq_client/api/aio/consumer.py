@@ -103,7 +103,7 @@ class Message(Record[Data], Generic[Data], eq=False):
             if part.subscription.leased:
                 # before the ack, which is not sent without its result then
                 part.results.append((held, self.offset, keep_ms, *results.encoded(result)))
-        self._consumer.ack_one(self)
+        self._consumer.driver.ack_one(self)
         self._settled = True  # last, so that an interrupted ack can be repeated
 
     def progress(self, done: float, text: str = "") -> None:
@@ -213,7 +213,7 @@ class Message(Record[Data], Generic[Data], eq=False):
             elif held.keep_all_ms != 0:
                 self.ack_soon()
             elif not self._settled:  # the end of `ack_soon`, without its call: there are very many messages
-                self._consumer.ack_one(self)
+                self._consumer.driver.ack_one(self)
                 self._settled = True
             return False
         self.settle(self._outcome(error))
@@ -534,7 +534,6 @@ class Consumer:
 
     def __init__(self, driver: Driver, operator: Operator, publisher: Publisher) -> None:
         self.driver, self.operator, self.publisher = driver, operator, publisher
-        self.ack_one = driver.ack_one  #: called for each message
 
     @property
     def fetchers(self) -> dict[tuple[tuple[str, ...], str | None], Fetcher]:
