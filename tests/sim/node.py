@@ -160,6 +160,15 @@ class Node:
     def shard_of(self, shard: int) -> Shard | None:
         return self.turns.shards.get(shard) if self.turns.is_open else None
 
+    def _leader_of(self, shard: int) -> str:
+        """The leader that this node would send to: as its own copy knows it, else as other nodes report it."""
+        if (mine := self.shard_of(shard)) is not None:
+            copies = mine.replica.config
+            if mine.replica.leader and self.name in [*copies.voters, *copies.learners]:
+                return mine.replica.leader
+        leader = self.world.leader(shard)
+        return leader.name if leader is not None else ""
+
     def shards(self) -> list[Shard]:
         """Return the open copies; none while the node is down or reads its disk again."""
         return list(self.turns.shards.values()) if self.turns.is_open else []
@@ -494,9 +503,8 @@ class Node:
             self.loans.said(shard.id, term, origin[0].decode() if origin else "", request_id, message)
             world.post_client(self, origin, request_id, term, message)
         for shard_id, message in effects.told:
-            told = self.shard_of(shard_id)
-            if told is not None and told.replica.leader:
-                world.post_copy(self, told.replica.leader, shard_id, term, message, [], b"")
+            if leader := self._leader_of(shard_id):
+                world.post_copy(self, leader, shard_id, term, message, [], b"")
         for delivery in effects.deliveries:
             self._may_crash()
             for text in self.loans.delivered(shard.id, term, delivery):
