@@ -162,6 +162,16 @@ def test_what_a_consumer_still_holds_counts_when_it_subscribes_anew(
     assert joins(worker, ADA, orders, holding=[(orders, 0, START - 10)]) == 10
 
 
+def test_records_that_began_before_it_subscribed_anew_count_once(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    joins(worker, ADA, orders)
+    worker.ask(1, ADA, Started(1, [(orders, 0, START - 1)]))
+    assert joins(worker, ADA, orders, holding=[]) == START, "it claims none of them"
+    worker.ask(1, ADA, Ack(1, [(orders, 0, START // GROWTH)]))
+    assert got(worker, ADA) == START // GROWTH, "room for what it has finished, and no wider bound"
+
+
 def test_an_idle_consumer_gets_records_of_a_full_one(worker: FakeWorker, orders: PartitionKey) -> None:
     """All records lie at consumers, and one of these is idle."""
     jobs = single(worker.topic("jobs"))

@@ -161,11 +161,11 @@ class Node:
         return self.turns.shards.get(shard) if self.turns.is_open else None
 
     def _leader_of(self, shard: int) -> str:
-        """The leader that this node would send to: as its own copy knows it, else as other nodes report it."""
-        if (mine := self.shard_of(shard)) is not None:
-            copies = mine.replica.config
-            if mine.replica.leader and self.name in [*copies.voters, *copies.learners]:
-                return mine.replica.leader
+        """The leader that this node sends to: as its own copy knows it, else as others report it."""
+        mine = self.shard_of(shard)
+        members = [*mine.replica.config.voters, *mine.replica.config.learners] if mine is not None else []
+        if mine is not None and mine.replica.leader and self.name in members:
+            return mine.replica.leader
         leader = self.world.leader(shard)
         return leader.name if leader is not None else ""
 

@@ -328,7 +328,9 @@ class Dispatch:
             # an earlier leader may have cancelled them without telling it
             self.notices.append((subscription.origin, Cancelled(subscription.number, gone)))
         if subscription.prefetch is not None and subscription.group is not None:
-            subscription.prefetch.shift(self._started(subscription) - started)
+            claimed = self._started(subscription) - started
+            # records of the claim are no new work; those that went back are none any more
+            subscription.prefetch.shift(max(0, claimed))
             self._adapt(subscription, subscription.prefetch)
             subscription.group.file(subscription)
 
