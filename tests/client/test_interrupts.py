@@ -218,6 +218,26 @@ def test_consuming(broker: testing.Broker) -> None:
     work_through(broker, "consumed", 3 * ROUNDS, work)
 
 
+def test_a_record_that_was_not_yielded_comes_again_though_another_thread_was_faster(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper connects anew before the loop that was interrupted ends."""
+    with broker.connect() as mq:
+        mq.publish_many("faster", [b"1", b"2", b"3"])
+
+        def begin(*_: object) -> None:
+            mq._driver.engine.torn = True
+            mq._driver.step(lambda: None)
+            raise Interrupt
+
+        monkeypatch.setattr(mq._driver, "begin", begin)
+        with pytest.raises(Interrupt):
+            next(iter(mq.consume("faster", group="g")))
+        with broker.connect() as other:
+            batch = other.fetch("faster", "g", n=3, min=3, wait=PATIENCE_S)
+            assert sorted(batch.values()) == [b"1", b"2", b"3"]
+
+
 def test_reading_without_a_group(broker: testing.Broker) -> None:
     """A reader that goes on after an interrupt has every record, and none twice."""
     topic, seen = "read", list[bytes]()

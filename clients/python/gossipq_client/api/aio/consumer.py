@@ -317,8 +317,8 @@ async def messages(consumer: "Consumer", subscription: credit.Subscription) -> A
             await consumer.driver.breathe()
             waits = False
     finally:
-        if held is not None and held.taken > handed:
-            held.taken = handed  # taken but not yielded: it is given back with the rest
+        if held is not None and held.taken > handed:  # taken, but not yielded
+            leave_later(partial(consuming.nack, held, handed, held.taken, seen=False))
         if waits and subscription.kept and subscription.error is None:
             subscription.kept = False  # interrupted: see `Subscription`
         else:
