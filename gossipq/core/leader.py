@@ -246,7 +246,7 @@ class Leader:
         for at_ms in (self._peers.backups.next_deadline(), *rooms_ms):
             if at_ms is not None and (due_ms is None or at_ms < due_ms):
                 due_ms = at_ms
-        if self._joins.known:
+        if self._joins.known or self._joins.inherited:
             at_ms = self._joins.next_deadline()
             if at_ms is not None and (due_ms is None or at_ms < due_ms):
                 due_ms = at_ms
@@ -259,7 +259,7 @@ class Leader:
         self._peers.backups.tick(boot_ms)
         for room in self._timed:
             room.tick()
-        if self._joins.known:
+        if self._joins.known or self._joins.inherited:
             self._joins.tick()
         if self.serving:
             self.outbox.gather()

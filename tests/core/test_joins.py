@@ -7,7 +7,9 @@ import pytest
 
 from core.harness import FakeWorker, client
 from gossipq import limits
+from gossipq.core.ledger import JoinName
 from gossipq.core.requests import joins
+from gossipq.core.requests.joins import JoinRequests
 from gossipq.core.requests.publish import PublishRequests
 from gossipq.errors import StoreFull
 from gossipq.messages import (
@@ -203,6 +205,38 @@ def test_a_takeover_keeps_what_has_ended(desk: Desk, ends: tuple[int, ...]) -> N
     desk.pass_time(12_000)
     assert desk.states() == [["succeeded", "succeeded"]]
     assert desk.job(ref).job.ref.offset == 0
+
+
+def test_a_new_leader_takes_over_some_joins_in_each_turn(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for the turn: a takeover with 200,000 parts must not hold them."""
+    one, two = desk.parts
+    for _ in range(10):
+        desk.joined(desk.wanted(one, 0), desk.wanted(two, 0))
+    desk.worker.settle()
+    sizes: list[int] = []
+    take_over = JoinRequests._take_over
+
+    def noted(room: JoinRequests) -> None:
+        take_over(room)
+        sizes.append(len(room.known))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joins, "PARTS_PER_TURN", 4)
+        patch.setattr(JoinRequests, "_take_over", noted)
+        desk.worker.restart()
+    grown = [size for size in sizes if size]
+    assert grown[:5] == [2, 4, 6, 8, 10]
+    room = desk.worker.shards[desk.shard]._leading()._joins
+    room.inherited.append(JoinName(desk.home, 1 << 40))  # it was cancelled before its turn
+    desk.pass_time(2 * joins.ASK_MS)
+    assert (room.inherited, len(room.known)) == ([], 10)
+    for partition in desk.parts:
+        desk.ask(partition, Subscribe(1, "work", [Start(partition)], 100, limits.CREDIT_BYTES))
+    desk.pass_time(40_000)
+    for partition in desk.parts:
+        desk.finish(partition, 0)
+    desk.pass_time(12_000)
+    assert desk.states() == [["succeeded", "succeeded"]] * 10
 
 
 def test_a_lost_answer_is_asked_for_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ ASK_MS = 2_000  #: between two questions for the term of a leader
 AGAIN_MS = 10_000  #: until a part is asked for again
 RETRY_MS = 1_000  #: until a record is published again that found no space
 CLOSED_PER_TURN = 64
+PARTS_PER_TURN = 2_000  #: of the joins that a new leader takes over, about: 1 us each
 PART_BYTES = 96  #: of a part in the header that tells how it ended, besides the name of its topic
 OPEN = "open"  #: state of a part that has not ended when the time is over
 
@@ -70,6 +71,8 @@ class JoinRequests:
         self._publishing, self._shards = publishing, shards
         self._rows = ledger.joins.rows
         self.known: dict[JoinName, OpenJoin] = {}  #: empty: there is nothing to do
+        #: joins that a new leader has yet to take over, the newest first
+        self.inherited: list[JoinName] = []
         self._asked: dict[ShardId, AskedParts] = {}
         self._ask_ms = 0  # boot time of the next questions
         self._late: Deadlines[JoinName] = Deadlines()  # ends of their times, by leader time
@@ -79,9 +82,18 @@ class JoinRequests:
         self._noted: list[EndedPart] = []  # ends to be logged
 
     def lead(self) -> None:
-        """Begin with the joins of the ledger."""
-        for name in self._rows:
-            self._begin(name)
+        """Begin with the joins of the ledger, some of them in each turn: others wait meanwhile."""
+        self.inherited = list(reversed(self._rows))
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Begin with the oldest joins that are left."""
+        parts = 0
+        while self.inherited and parts < PARTS_PER_TURN:
+            name = self.inherited.pop()
+            if name in self._rows:  # neither cancelled meanwhile, nor gone with its topic
+                self._begin(name)
+                parts += len(self._rows[name].parts)
 
     def _begin(self, name: JoinName) -> None:
         row, ends = self._rows[name], dict(self._ledger.joins.ends[name])
@@ -178,6 +190,8 @@ class JoinRequests:
     def next_deadline(self) -> int | None:
         """Boot time of the next question, entry, or end of a time."""
         boot_ms = self._desk.boot_ms
+        if self.inherited:
+            return boot_ms
         due = [self._ask_ms] if self._asked else []
         if self._over:
             due.append(max(self._over_ms, boot_ms))
@@ -187,6 +201,7 @@ class JoinRequests:
 
     def tick(self) -> None:
         """Publish the records whose parts have ended or whose time is over, log other ends, and ask."""
+        self._take_over()
         for name in self._late.expire(self._desk.leader_ms):
             if name not in self._publishes:
                 self._over[name] = None
