@@ -252,7 +252,7 @@ def test_flows_of_a_group(http: httpx.Client) -> None:
     for _ in range(2):
         sent = http.post("/v1/topics/flows/records", json={"value": "x", "flow": "big", "partition": 0})
         assert sent.status_code == 201
-    assert len(fetch(http, "flows", "one", n=1)) == 1
+    assert len(fetch(http, "flows", "one", n=1, wait="15s")) == 1
     path = "/v1/topics/flows/groups/one/flows"
     (flow,) = http.get(path).json()["flows"]
     assert flow.pop("oldest_s") >= 0
