@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from httpx import ASGITransport, AsyncClient
 
-from conftest import HOME, ROOTS
+from conftest import HOME, ROOTS, RunningNode
 from gossipq_client import testing
 
 pytest.importorskip("fastapi")
@@ -29,14 +29,15 @@ def test_the_tutorial_shows_the_programs() -> None:
     assert sorted(shown) == sorted(path.read_text("utf-8") for path in FOLDER.glob("*.py"))
 
 
-def test_its_tests_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["test_bank.py", "test_office.py"])
+def test_its_tests_pass(tmp_path: Path, name: str) -> None:
     for path in FOLDER.glob("*.py"):
         shutil.copy(path, tmp_path)
     installed = any(point.name == "gossipq" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "gossipq_client.pytest_plugin"]
     roots = os.pathsep.join(str(HOME / root) for root in ROOTS)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugin, "test_bank.py"],
+        [sys.executable, "-m", "pytest", "-q", *plugin, name],
         env={**os.environ, "PYTHONPATH": roots},
         cwd=tmp_path,
         capture_output=True,
@@ -67,3 +68,25 @@ def test_an_order_is_placed_twice_and_paid_once(monkeypatch: pytest.MonkeyPatch)
         mq.run(stop_at_end=True)
         receipts = [json.loads(msg.value) for msg in mq.read("receipts")]
         assert receipts == [{"number": "o-1", "paid": 250}]
+
+
+def test_parcels_are_packed_cancelled_followed_and_billed(node: RunningNode) -> None:
+    """The programs of the last step. The office begins when the shipper waits for it."""
+    roots = os.pathsep.join(str(HOME / root) for root in ROOTS)
+    env = {**os.environ, "PYTHONPATH": f"{FOLDER}{os.pathsep}{roots}", "GOSSIPQ_SERVER": node.endpoint}
+    office = [sys.executable, "-m", "gossipq_cli", "run", "office:mq"]
+    ship = [sys.executable, "-u", str(FOLDER / "ship.py")]
+    with subprocess.Popen(ship, env=env, cwd=FOLDER, stdout=subprocess.PIPE, text=True) as shipper:
+        assert shipper.stdout is not None
+        lines = [shipper.stdout.readline() for _ in range(2)]
+        assert lines == ["the same parcel: True\n", "cancelled parcels/0/2\n"]
+        with subprocess.Popen(office, env=env, cwd=FOLDER, stdout=subprocess.DEVNULL) as packer:
+            try:
+                *followed, packed, billed = shipper.communicate(timeout=PATIENCE_S)[0].splitlines()
+            finally:
+                shipper.kill()
+                packer.terminate()
+        assert packer.returncode == 0
+    assert followed, "the first parcel was followed"
+    assert {line.partition(" ")[2] for line in followed} <= {f"box {box} of 4" for box in range(1, 5)}
+    assert (packed, billed) == ("{'number': 'o-1', 'boxes': 4}", "ada: 2 of 3 parcels, 8 boxes")
