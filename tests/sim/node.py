@@ -161,13 +161,11 @@ class Node:
         return self.turns.shards.get(shard) if self.turns.is_open else None
 
     def _leader_of(self, shard: int) -> str:
-        """The leader that this node sends to: as its own copy knows it, else as others report it."""
-        mine = self.shard_of(shard)
-        members = [*mine.replica.config.voters, *mine.replica.config.learners] if mine is not None else []
-        if mine is not None and mine.replica.leader and self.name in members:
-            return mine.replica.leader
-        leader = self.world.leader(shard)
-        return leader.name if leader is not None else ""
+        """The leader of the newest term that nodes report, else the one that its own copy knows."""
+        leader, mine = self.world.leader(shard), self.shard_of(shard)
+        if leader is not None:
+            return leader.name
+        return mine.replica.leader if mine is not None else ""
 
     def shards(self) -> list[Shard]:
         """Return the open copies; none while the node is down or reads its disk again."""
