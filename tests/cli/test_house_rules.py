@@ -138,7 +138,8 @@ def unheard_of(text: str) -> Iterator[str]:
             if isinstance(found, click.Group) and not word.startswith("-"):
                 found = found.get_command(click.Context(found), word)
         known = {name for param in found.params for name in param.opts} if found else set()
-        if found is None or not {word for word in words if word.startswith("--")} <= known:
+        options = {word for word in words if word.startswith("--") and "{" not in word}
+        if found is None or not options <= known:
             yield " ".join(words)
 
 

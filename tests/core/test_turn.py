@@ -52,6 +52,8 @@ NO_SHARDS = {
     *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "desk", "self", "super"),
     # rooms of a leader, and a part of dispatch
     *("dispatch", "backups", "room", "_register", "_roster", "_schedules", "_joins", "holdings", "plan"),
+    # what a consumer of the simulator says of its work
+    "reports",
     # tests of a replica, a clock, a model
     *("replica", "campaign", "machine", "time", "life", "stranger"),
 }  # fmt: skip

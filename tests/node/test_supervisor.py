@@ -15,7 +15,7 @@ from gossipq.errors import ConfigError, NotAdmitted, StoreError
 from gossipq_node import supervisor as rooms
 from gossipq_node.processes import STOP
 from gossipq_node.settings import WorkerState
-from gossipq_node.supervisor import Child, Entry, Supervisor, restart_pause_ms
+from gossipq_node.supervisor import Child, ProcessMain, Supervisor, restart_pause_ms
 from node import fakes
 from waiting import until
 
@@ -33,7 +33,9 @@ def test_the_pause_doubles_and_is_forgotten_after_a_minute() -> None:
 class House:
     """A supervisor over fakes; `then` runs in a thread once all are ready."""
 
-    def __init__(self, worker: Entry, frontdoor: Entry = fakes.steady, drain_ms: int = 10_000) -> None:
+    def __init__(
+        self, worker: ProcessMain, frontdoor: ProcessMain = fakes.steady, drain_ms: int = 10_000
+    ) -> None:
         self.worker = Child("worker-0", worker, lambda restarts: restarts)
         self.frontdoor = Child("frontdoor", frontdoor, lambda restarts: restarts)
         self.announced = 0
@@ -154,7 +156,7 @@ def test_a_second_signal_ends_at_once() -> None:
     [(fakes.broken, ConfigError), (fakes.crashing, StoreError), (fakes.killed, StoreError)],
 )
 def test_a_process_that_cannot_start_ends_the_node_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch, entry: Entry, error: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, entry: ProcessMain, error: type[Exception]
 ) -> None:
     monkeypatch.setattr(rooms, "START_PATIENCE_MS", 0)
     house = House(entry)
