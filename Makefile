@@ -185,8 +185,8 @@ accept-planted: $(STAMP)
 accept-sim: $(STAMP)  # the seeds after those of make test, and more random lives of a shard, and of clients with shards
 	GOSSIPQ_FIRST=8 GOSSIPQ_SEEDS=442 $(YIELDING) $(BIN)/python -m pytest --timeout 1800 \
 	  tests/sim/test_sim.py tests/core/test_life.py tests/core/test_model.py $(PYTEST_ARGS)
-	GOSSIPQ_FIRST=12 GOSSIPQ_SEEDS=60 $(YIELDING) $(BIN)/python -m pytest -n 2 --dist load --timeout 1800 \
-	  tests/core/test_busy_lives.py tests/core/test_exceptions.py $(PYTEST_ARGS)
+	GOSSIPQ_FIRST=6 GOSSIPQ_SEEDS=66 $(YIELDING) $(BIN)/python -m pytest -n 2 --dist load --timeout 1800 \
+	  tests/core/test_busy_lives.py tests/core/test_attempts.py tests/core/test_exceptions.py $(PYTEST_ARGS)
 	GOSSIPQ_LIVES=8 $(YIELDING) $(BIN)/python -m pytest -n 2 --dist load --timeout 1800 tests/client/test_true_*.py $(PYTEST_ARGS)
 
 accept-power: IMAGES = 1000

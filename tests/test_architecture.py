@@ -758,6 +758,12 @@ def test_good_source_passes(module: str, source: str) -> None:
 NOUNS_IN_ING = {"pending", "testing"}  #: pending things, and a name that numpy and others use
 
 
+@cache
+def walked(source: str) -> list[ast.AST]:
+    """All nodes of a module; several tests look at each."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def public_names(source: str) -> set[str]:
     """Names of classes and of types at the top level of a module, also those that it gives to what it
     imports. A constant in capitals is none.
@@ -785,6 +791,7 @@ def gerunds(modules: Iterable[str]) -> set[str]:
     return {module for module, name in names.items() if name.endswith("ing") and name not in NOUNS_IN_ING}
 
 
+@cache
 def sources_of(*packages: str) -> list[str]:
     return [path.read_text("utf-8") for module, path in HOUSE.items() if module.split(".")[0] in packages]
 
@@ -800,10 +807,7 @@ METHODS_MAX = 60  #: of a class, those of its parents counted
 def large_classes(sources: Iterable[str]) -> set[str]:
     """Classes with more than METHODS_MAX methods. Parents are found by their names."""
     classes = {
-        node.name: node
-        for source in sources
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ClassDef)
+        node.name: node for source in sources for node in walked(source) if isinstance(node, ast.ClassDef)
     }
 
     def methods(name: str) -> set[str]:
@@ -850,7 +854,7 @@ def host_protocols(sources: Iterable[str]) -> list[str]:
     return [
         node.name
         for source in sources
-        for node in ast.walk(ast.parse(source))
+        for node in walked(source)
         if isinstance(node, ast.ClassDef)
         and node.name.endswith("Host")
         and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
@@ -871,7 +875,7 @@ def splats(source: str) -> list[int]:
     """
     return [
         node.lineno
-        for node in ast.walk(ast.parse(source))
+        for node in walked(source)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).split(".")[-1][0].isupper()
         and len(node.args) + len(node.keywords) > 1
@@ -893,7 +897,7 @@ RECORDS = {"NamedTuple", "msgspec.Struct", "Struct", "Message"}
 
 def built_by_position(sources: Sequence[str]) -> set[str]:
     """Records that are built with many fields by position."""
-    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    nodes = [node for source in sources for node in walked(source)]
     kinds = {
         node.name
         for node in nodes
@@ -923,7 +927,7 @@ def set_at_once(source: str) -> list[int]:
     """Lines of statements that set many things at once, attributes among them."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(source))
+        for node in walked(source)
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Tuple)
         and isinstance(node.value, ast.Tuple)

@@ -35,7 +35,7 @@ CONSUMERS = {name.ljust(16, b"."): Client(name.ljust(16, b"."), name.decode()) f
 SESSIONS = sorted(CONSUMERS)
 LEASE_MS, WINDOW, ATTEMPTS_MAX = 1_000, 12, 8
 TURNS, MANY = 60, 10_000
-LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "40"))
+LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "16"))
 FIRST = 238  #: among these are several that fail when a row that comes due replaces a newer number in memory
 
 

@@ -35,7 +35,7 @@ from gossipq.values import GroupOptions, Start
 from gossipq.wire.opener import Opener
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
-LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "12"))
+LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "6"))
 #: seeds that fail when a key forgets records on their way to disk, records behind one of another
 #: route, or records behind one that a purge removes
 RARE = {"key_ordered": (151, 295, 2006, 2011, 20529, 21590), "exclusive": (49,)}

@@ -228,7 +228,11 @@ LOOKS: tuple[Request, ...] = (
 
 @pytest.mark.parametrize(
     ("turns", "consuming"),
-    [pytest.param(1, False, marks=pytest.mark.slow), (1, True), (2, True)],
+    [
+        pytest.param(1, False, marks=pytest.mark.slow),
+        (1, True),
+        pytest.param(2, True, marks=pytest.mark.slow),
+    ],
     ids=["in one turn, nobody consumes", "in one turn", "in two turns"],
 )
 @pytest.mark.parametrize("first", REQUESTS)

@@ -143,7 +143,7 @@ def same(batch: Batch, sample: Sample, first: int = 0, count: int | None = None)
 # --- what is sealed comes back ------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(samples())
 def test_sealed_batch_opens_to_what_went_in(sample: Sample) -> None:
     info = check(sample.raw)
@@ -154,7 +154,7 @@ def test_sealed_batch_opens_to_what_went_in(sample: Sample) -> None:
     same(Batch(memoryview(sample.raw), info), sample)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(samples(), st.data())
 def test_cut_and_cut_of_cut(sample: Sample, data: st.DataObject) -> None:
     batch, first, count = Batch(sample.raw), 0, len(sample.values)
@@ -277,7 +277,7 @@ def test_every_single_flipped_bit_is_seen() -> None:
             check(bytes(damaged))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(samples(), st.data())
 def test_any_flipped_bit_is_seen(sample: Sample, data: st.DataObject) -> None:
     damaged = bytearray(sample.raw)
@@ -286,7 +286,7 @@ def test_any_flipped_bit_is_seen(sample: Sample, data: st.DataObject) -> None:
         check(damaged)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(samples(), st.binary(min_size=1, max_size=16))
 def test_cut_off_or_grown_batches_are_refused(sample: Sample, more: bytes) -> None:
     with pytest.raises(BadBatch):
@@ -296,7 +296,7 @@ def test_cut_off_or_grown_batches_are_refused(sample: Sample, more: bytes) -> No
             check(sample.raw[:size])
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.binary(max_size=300))
 def test_random_bytes_are_refused(raw: bytes) -> None:
     with pytest.raises(BadBatch):
@@ -417,7 +417,7 @@ def assert_verified_unless_numbers_lie(batch: Batch, raw: bytes) -> None:
             verify(raw)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(samples(count_max=5), st.data())
 def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject) -> None:
     """Random numbers at random words, sealed again: each batch opens with `count` records in each

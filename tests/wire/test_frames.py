@@ -107,7 +107,7 @@ def test_optional_fields_may_be_missing_and_required_ones_not(kind: type[Message
     shortened()
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(MESSAGE, st.lists(MSGPACK, min_size=1, max_size=3))
 def test_fields_of_a_later_version_are_ignored(message: Message, later: list[Any]) -> None:
     frame = raw(message.verb, msgspec.msgpack.encode([*array_of(message), *later]))
@@ -197,7 +197,7 @@ def test_control_frame_has_a_bound() -> None:
         frames.decode(refused(limits.CONTROL_BYTES_MAX + 1))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
@@ -213,19 +213,19 @@ def read_or_refuse(frame: bytes) -> None:
     assert type(message) is MESSAGES[header.verb]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(MESSAGES)), st.binary(max_size=100))
 def test_random_control_parts_never_raise_anything_else(verb: int, control: bytes) -> None:
     read_or_refuse(raw(verb, control))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(MESSAGES)), MSGPACK)
 def test_other_msgpack_never_raises_anything_else(verb: int, control: Any) -> None:
     read_or_refuse(raw(verb, msgspec.msgpack.encode(control)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(MESSAGE, st.data())
 def test_damaged_frames_never_raise_anything_else(message: Message, data: st.DataObject) -> None:
     frame = bytearray(frames.encode(message))
