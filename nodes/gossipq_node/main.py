@@ -277,8 +277,8 @@ def _tell_of_cores(config: Config, manifest: DirectoryManifest, log: logging.Log
     """Log if the machine has cores for more workers."""
     node, has = config.node, manifest.workers
     cores = min(machine.worker_count(), limits.WORKERS_MAX, manifest.shards)
-    # The node keeps its number of workers: each has a store of its own, and another number moves shards from
-    # store to store, which `store reshard` does while the node is stopped.
+    # The node keeps its number of workers, since each has a store of its own. `store reshard` moves shards
+    # between stores while the node is stopped.
     if not node.workers and cores > has:
         text = (
             "%d workers as the directory was made for; this machine has %d cores: gossipq store reshard "

@@ -29,6 +29,7 @@ from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
+STALLED_S = 5.0  #: in which a peer that still reads takes a megabyte, even on a loaded machine
 CONNECTIONS = 1_000
 UNDER_WAY_MAX = 50  #: batches of a load
 GROWTH_BYTES_MAX = 2 * limits.CREDIT_BYTES_MAX  #: of a whole node that serves somebody who never reads
@@ -249,7 +250,9 @@ class TestNeverFinished:
 
 
 def endless(tcp: Tcp, size: int) -> None:
-    """`size` bytes of frames that all say that more follow; less when the other side hangs up."""
+    """`size` bytes of frames that all say that more follow; less when the other side hangs up or reads no
+    more, as it may when its process has reached its bound."""
+    tcp.socket.settimeout(STALLED_S)
     body = bytes(limits.MIB)
     with suppress(OSError):
         for _ in range(size // len(body)):

@@ -1,4 +1,4 @@
-"""Consumers that report how far they are with a record, and the checks of what is shown of it (P29)."""
+"""Consumers of the simulator report their progress; the checks compare what is shown with it (P29)."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class Reports:
 
 
 def lately_reported(history: History, dice: Random, partition: int) -> int:
-    """Return the offset of a record of which something was reported lately; -1 if there is none."""
+    """Return the offset of a record with a recent report, or -1."""
     rows = [row for row in list(history.reports.values())[-LATEST:] if row.partition == partition]
     return dice.choice(rows).offset if rows else -1
 

@@ -329,7 +329,7 @@ class Dispatch:
             self.notices.append((subscription.origin, Cancelled(subscription.number, gone)))
         if subscription.prefetch is not None and subscription.group is not None:
             claimed = self._started(subscription) - started
-            # records of the claim are no new work; those that went back are none any more
+            # claimed records began before, so they do not count again; records that went back are not counted
             subscription.prefetch.shift(max(0, claimed))
             self._adapt(subscription, subscription.prefetch)
             subscription.group.file(subscription)
