@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import minimal
 import zmq
-from minimal import Client as PlainClient
 
 from gossipq.core.storage.intervals import Intervals
 from gossipq.endpoints import door_of
@@ -360,6 +359,32 @@ class AioProbe(Probe):
                 mq.ack_soon(batch)
 
 
+class Watched(minimal.Client):
+    """The client in one file; it keeps the last steps of its recovery, for `Plain.explain`."""
+
+    def __init__(self, *addresses: str, wait_s: float) -> None:
+        self.steps = deque[tuple[float, str]](maxlen=24)
+        super().__init__(*addresses, wait_s=wait_s)
+
+    def _once(self, verb: int, shard: int, fields: list[Any], body: bytes | None) -> tuple[int, list[Any]]:
+        asked = f"{verb} of shard {shard}"
+        try:
+            said, answer = super()._once(verb, shard, fields, body)
+        except Exception as error:
+            self.step(f"{asked}: {error!r}")
+            raise
+        if said == minimal.REFUSED:
+            self.step(f"{asked}: {answer}")
+        return said, answer
+
+    def _dial(self) -> None:
+        super()._dial()
+        self.step(f"dials {self._addresses[-1]}")
+
+    def step(self, text: str) -> None:
+        self.steps.append((round(time.time(), 3), text))
+
+
 class Plain(Actor):
     """The client in one file, behind frontdoors that forward: publishes one record at a time to
     some partition and consumes it. An acked record must not come again.
@@ -370,13 +395,13 @@ class Plain(Actor):
     def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
         super().__init__(servers, history, number, seed)
         self.rounds = 0
-        self.client: PlainClient | None = None
+        self.client: Watched | None = None
         self.doing = ""
 
     def live(self, life: int) -> None:
         with connect(*self.servers, timeout=PATIENCE_S) as mq:
             mq.create_topic(self.TOPIC, partitions=self.PARTITIONS, if_not_exists=True)
-        client = self.client = PlainClient(*self._ways(), wait_s=2 * PATIENCE_S)
+        client = self.client = Watched(*self._ways(), wait_s=2 * PATIENCE_S)
         try:
             self._take_turns(client)
         finally:
@@ -384,7 +409,7 @@ class Plain(Actor):
             minimal.CONTEXT.destroy(linger=0)  # the next run may be in another network
             minimal.CONTEXT = zmq.Context(minimal.IO_THREADS)
 
-    def _take_turns(self, client: PlainClient) -> None:
+    def _take_turns(self, client: Watched) -> None:
         acked = set[tuple[int, int]]()
         client.subscribe(self.TOPIC, GROUP)
         while not self.stopping.is_set():
@@ -407,7 +432,8 @@ class Plain(Actor):
         shown = "_addresses", "_joined", "_groups", "_held", "_waiting", "_unanswered", "_terms", "_ended"
         with connect(*self.servers, timeout=PATIENCE_S) as mq:
             rows = mq.admin.stats([self.TOPIC]).groups
-        return f"{self.doing}; {[(name, known.get(name)) for name in shown]}; {rows}"
+        steps = list(self.client.steps) if self.client is not None else []
+        return f"{self.doing}; {[(name, known.get(name)) for name in shown]}; {steps}; {rows}"
 
     def _ways(self) -> list[str]:
         """To the nodes: by their doors, where they encrypt."""
