@@ -765,8 +765,8 @@ def walked(source: str) -> list[ast.AST]:
 
 
 def public_names(source: str) -> set[str]:
-    """Names of classes and of types at the top level of a module, also those that it gives to what it
-    imports. A constant in capitals is none.
+    """Names that a module gives to classes and types at its top level, imported ones included. Names in
+    capitals belong to constants, and are left out.
     """
     found, named = set[str](), set[str]()
     for node in ast.parse(source).body:
@@ -871,7 +871,7 @@ SPLATS_MAX = 1  #: records of hot loops that are built by a splat beside other f
 
 def splats(source: str) -> list[int]:
     """Lines that build a record by a splat among its fields: two of them can be swapped, and nothing sees it.
-    A splat alone, of what was packed in the same order, is none.
+    A call whose only argument is a splat unpacks a row that was packed in that order, and is left out.
     """
     return [
         node.lineno

@@ -250,8 +250,8 @@ class TestNeverFinished:
 
 
 def endless(tcp: Tcp, size: int) -> None:
-    """`size` bytes of frames that all say that more follow; less when the other side hangs up or reads no
-    more, as it may when its process has reached its bound."""
+    """Send `size` bytes of frames that all say that more follow. Stops early if the other side hangs up, or
+    takes no bytes for STALLED_S, as a process at its bound may do."""
     tcp.socket.settimeout(STALLED_S)
     body = bytes(limits.MIB)
     with suppress(OSError):

@@ -184,7 +184,7 @@ def values_of(values: Iterable[Any]) -> list[bytes]:
 
 
 def are_plain(values: list[Any]) -> bool:
-    """True if all of them are bytes that fit, as seen without a look at each."""
+    """True if all values are bytes and fit together into one value; no value is looked at alone."""
     return set(map(type, values)) <= {bytes} and sum(map(len, values)) <= limits.VALUE_BYTES_MAX
 
 

@@ -323,7 +323,7 @@ class Driver:
         return PendingReceipt(self, awaited)
 
     def posted(self, topic: str, raws: list[bytes], sending: Coroutine[Any, Any, Awaited]) -> PendingReceipt:
-        """Send values in a task, behind what was posted to the topic before. Raises Backpressure."""
+        """Send values in a task, after the earlier posts to the same topic. Raises Backpressure."""
         if self._posts >= POSTS_MAX or self._posts_bytes >= PUBLISH_WINDOW_BYTES:
             sending.close()
             hint = "await flush(), or the receipt of an earlier post"
