@@ -127,7 +127,7 @@ onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, f
 	  --output-file $(ONEFILE) '.[gateway]'
 	@echo "$(ONEFILE): python3 $(ONEFILE) node"
 
-test: $(SPARK)  ## check, and all tests but the slow ones (less than six minutes on two cores)
+test: $(SPARK)  ## check, and all tests but the slow ones (about seven minutes on two cores)
 	@$(MAKE) --no-print-directory -j 2 lint types unit
 
 check: lint types  ## format, lint, types
